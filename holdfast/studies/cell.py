@@ -30,13 +30,13 @@ class Cell:
         a directory with other settings, weights or tasks.
         """
         config = self.config
-        known = {
+        identity = {
             "numbers": config.numbers(),
             "stream": config.stream.model_dump(mode="json", exclude={"tasks"}),
             "backbone": config.backbone.name,
             "revision": config.backbone.revision,
         }
-        return f"{config.method}-{config.seed}-{sha256_of(known)[:12]}"
+        return f"{config.method}-{config.seed}-{sha256_of(identity)[:12]}"
 
     def directory(self, store: Path) -> Path:
         """The trajectory's directory."""

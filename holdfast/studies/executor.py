@@ -117,30 +117,30 @@ class Job:
 
         Then ``outcome`` is set, unless the cell has to begin again.
         """
-        told = message["told"]
-        if told == "begins":
+        kind = message["told"]
+        if kind == "begins":
             self.began = self.began or time.perf_counter()
             watch.started(self.cell)
-        elif told == "opened":
+        elif kind == "opened":
             if self.begin is None:
                 self.begin = message["horizon"]
             else:  # the lost worker may have committed tasks without reporting them
                 for task in range(self.reached + 1, message["horizon"] + 1):
                     watch.task_done(self.cell, task)
             self.reached = message["horizon"]
-        elif told == "task":
+        elif kind == "task":
             self.reached = message["task"]
             watch.task_done(self.cell, message["task"])
-        elif told == "finished":
+        elif kind == "finished":
             if message["horizon"] is not None:
                 self.begin = message["horizon"] if self.begin is None else self.begin
                 self.reached = message["horizon"]
             self._ends(message["error"])
-        elif told == "lost":
+        elif kind == "lost":
             self._lost(message["how"], message["words"], retries, watch)
         elif "text" in message:
             watch.event(self.cell, message["text"])
-        return told in LAST
+        return kind in LAST
 
     def _lost(self, how: str, words: str, retries: int, watch: Watch) -> None:
         """how: the way the worker ended; words: the end of its output."""
@@ -150,8 +150,8 @@ class Job:
             return
         watch.event(self.cell, f"lost its worker ({how}); given up")
         times = "once" if self.losses == 1 else f"{self.losses} times"
-        said = f"; it said last: {words}" if words else ""
-        self._ends(f"lost its worker {times}, the last time {how}{said}")
+        output = f"; it said last: {words}" if words else ""
+        self._ends(f"lost its worker {times}, the last time {how}{output}")
 
     def _ends(self, error: str | None) -> None:
         seconds = 0.0 if self.began is None else time.perf_counter() - self.began
@@ -180,11 +180,11 @@ def run_jobs(
 
 def due(waiting: Iterable[Job], running: Iterable[Job]) -> list[Job]:
     """The waiting jobs that may start, in the order given: one at a time per trajectory."""
-    taken = {job.directory for job in running}
+    busy = {job.directory for job in running}
     free = []
     for job in waiting:
-        if job.directory not in taken:
-            taken.add(job.directory)
+        if job.directory not in busy:
+            busy.add(job.directory)
             free.append(job)
     return free
 
@@ -201,9 +201,9 @@ def check_counts(retries: int, **counts: int | None) -> None:
 def environment(threads: int, device: str | None) -> dict[str, str]:
     """The environment variables that a worker needs before it imports torch."""
     # OpenMP and MKL each fall back to the other's variable, so set both.
-    known = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-    known["TOKENIZERS_PARALLELISM"] = "false"
-    return known if device is None else {**known, "CUDA_VISIBLE_DEVICES": device}
+    variables = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    variables["TOKENIZERS_PARALLELISM"] = "false"
+    return variables if device is None else {**variables, "CUDA_VISIBLE_DEVICES": device}
 
 
 def store_mark(store: Path) -> str:

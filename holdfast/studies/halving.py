@@ -35,9 +35,9 @@ class Schedule(Config):
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Schedule:
-        for one, following in itertools.pairwise(self.horizons):
-            if one >= following:
-                raise ValueError(f"horizons must increase, and {following} comes after {one}")
+        for horizon, following in itertools.pairwise(self.horizons):
+            if horizon >= following:
+                raise ValueError(f"horizons must increase, and {following} comes after {horizon}")
         cuts = len(self.horizons) - 1
         if len(self.survivors) != cuts:
             raise ValueError(
@@ -55,13 +55,13 @@ class Schedule(Config):
             raise HoldfastError(f"schedule: {candidates} candidates; a search needs at least 1")
         sizes = [candidates]
         for horizon, count in zip(self.horizons, self.survivors, strict=False):
-            wanted = math.ceil(sizes[-1] / 2) if count == "half" else count
-            if wanted > sizes[-1]:
+            size = math.ceil(sizes[-1] / 2) if count == "half" else count
+            if size > sizes[-1]:
                 raise HoldfastError(
-                    f"schedule: {wanted} survivors at horizon {horizon}, and only {sizes[-1]} "
+                    f"schedule: {size} survivors at horizon {horizon}, and only {sizes[-1]} "
                     "candidates reach it; lower the count or widen the space"
                 )
-            sizes.append(wanted)
+            sizes.append(size)
         return sizes
 
     def cost(self, candidates: int) -> int:

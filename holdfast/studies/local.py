@@ -69,7 +69,7 @@ class LocalExecutor:
         make_folder(store)
         jobs = [Job(cell, cell.directory(store)) for cell in cells]
         trajectories = len({job.directory for job in jobs})
-        places = [_Place(one) for one in self._environments[:trajectories]]
+        places = [_Place(variables) for variables in self._environments[:trajectories]]
         return run_jobs(jobs, [], _LocalWorkers(places, self._retries), self._retries, watch)
 
 
@@ -135,10 +135,10 @@ def usable_gpus() -> list[str]:
     import torch
 
     count = torch.cuda.device_count()
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if named is None:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
         return [str(index) for index in range(count)]
-    return [name.strip() for name in named.split(",")][:count]
+    return [name.strip() for name in visible.split(",")][:count]
 
 
 def _usable_cores() -> int:

@@ -34,7 +34,7 @@ _LOST = {
     "NodeDiedError": "its node died",
     "OutOfMemoryError": "the node ran out of memory",
 }
-_kept: dict[tuple[tuple[str, str], ...], WorkerProcess] = {}  # filled in Ray's processes
+_idle_workers: dict[tuple[tuple[str, str], ...], WorkerProcess] = {}  # filled in Ray's processes
 
 
 class RayExecutor:
@@ -75,19 +75,19 @@ class RayExecutor:
         """
         store = store.absolute()
         options = {**self._resources, "num_returns": "streaming", "max_retries": 0}
-        given = (self._environment, str(store), store_mark(store))
+        arguments = (self._environment, str(store), store_mark(store))
         jobs = [Job(cell, cell.directory(store)) for cell in cells]
-        workers = _RayWorkers(self._ray, options, given, self._workers)
+        workers = _RayWorkers(self._ray, options, arguments, self._workers)
         return run_jobs(jobs, [], workers, self._retries, watch)
 
 
 class _RayWorkers:
-    """options: of Ray for each call of ``learn``; given: its arguments after the order."""
+    """options: of Ray for each call of ``learn``; arguments: those after the order."""
 
     def __init__(
-        self, ray: Any, options: Mapping[str, Any], given: tuple[Any, ...], most: int | None
+        self, ray: Any, options: Mapping[str, Any], arguments: tuple[Any, ...], most: int | None
     ) -> None:
-        self._ray, self._options, self._given, self._most = ray, options, given, most
+        self._ray, self._options, self._arguments, self._most = ray, options, arguments, most
         self._task = ray.remote(learn)
         self._running: dict[Any, Job] = {}  # Ray's generator of a worker's messages -> its job
 
@@ -96,20 +96,20 @@ class _RayWorkers:
             due = due[: self._most - len(self._running)]
         for job in due:
             task = self._task.options(**self._options, name=job.cell.key)
-            self._running[task.remote(job.order(), *self._given)] = job
+            self._running[task.remote(job.order(), *self._arguments)] = job
         return due
 
     def messages(self) -> Iterator[tuple[Job, Message]]:
         ready, _ = self._ray.wait(list(self._running), timeout=LOOK, fetch_local=False)
-        for told in ready:
-            job, message = self._running[told], self._next(told)
+        for generator in ready:
+            job, message = self._running[generator], self._next(generator)
             if message["told"] in LAST:
-                del self._running[told]
+                del self._running[generator]
             yield job, message
 
-    def _next(self, told: Any) -> Message:
+    def _next(self, generator: Any) -> Message:
         try:
-            message: Message = self._ray.get(next(told))
+            message: Message = self._ray.get(next(generator))
         except self._ray.exceptions.RayTaskError as error:  # `learn` raised, or no holdfast there
             cause = " ".join(str(error.cause).split())
             return {"told": "finished", "horizon": None, "error": cause}
@@ -119,8 +119,8 @@ class _RayWorkers:
         return message
 
     def end(self) -> None:
-        for told in self._running:
-            self._ray.cancel(told, force=True)
+        for generator in self._running:
+            self._ray.cancel(generator, force=True)
 
 
 def learn(
@@ -134,16 +134,16 @@ def learn(
     # Ray may have assigned another GPU to this process than for the previous cell.
     devices = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     key = (*sorted(environment.items()), ("devices", devices))
-    worker = _kept.pop(key, None) or WorkerProcess(environment)
+    worker = _idle_workers.pop(key, None) or WorkerProcess(environment)
     worker.send(order)
-    told = ""
-    while told not in LAST:
+    kind = ""
+    while kind not in LAST:
         wait([worker.channel], LOOK)
         for message in worker.hear():
-            told = message["told"]
+            kind = message["told"]
             yield message
     if worker.sound:
-        _kept[key] = worker
+        _idle_workers[key] = worker
 
 
 def _connected(address: str | None) -> Any:

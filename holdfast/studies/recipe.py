@@ -105,7 +105,7 @@ class SuiteRecipe(Grid):
     @model_validator(mode="after")
     def _says_it_once(self) -> SuiteRecipe:
         places = {"set": self.set}
-        places |= {f"datasets.{name}.set": one.set for name, one in self.datasets.items()}
+        places |= {f"datasets.{name}.set": dataset.set for name, dataset in self.datasets.items()}
         for key in self.grid:
             for place, settings in places.items():
                 if key in settings:
@@ -141,8 +141,8 @@ class SuiteRecipe(Grid):
         if not self.datasets:
             raise HoldfastError(f'"{name}": the suite names no data sets; set stream.name instead')
         if name is None:
-            known = ", ".join(self.datasets)
-            raise HoldfastError(f"the suite has several data sets; choose one of {known}")
+            names = ", ".join(self.datasets)
+            raise HoldfastError(f"the suite has several data sets; choose one of {names}")
         raise HoldfastError(
             f'"{name}" is no data set of the suite; {did_you_mean(name, self.datasets)}'
         )

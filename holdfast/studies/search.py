@@ -51,8 +51,8 @@ class Standing:
     @property
     def deviation(self) -> float | None:
         """The standard deviation (n - 1) of the score over seeds; None with fewer than two."""
-        known = _whole(self.finals)
-        return statistics.stdev(known) if known and len(known) > 1 else None
+        finals = _whole(self.finals)
+        return statistics.stdev(finals) if finals and len(finals) > 1 else None
 
 
 class Search:
@@ -80,7 +80,9 @@ class Search:
         self.candidates = recipe.space.candidates()
         overrides = given_overrides(overrides)
         # The names of all candidates' settings, each once, in the order of the space.
-        self._searched = list(dict.fromkeys(key for one in self.candidates for key in one.settings))
+        self._searched = list(
+            dict.fromkeys(key for candidate in self.candidates for key in candidate.settings)
+        )
         for override in overrides:
             if override.partition("=")[0] in self._searched:
                 raise HoldfastError(f"{override}: the space searches this setting; leave it out")
@@ -130,19 +132,21 @@ class Search:
         with claimed(self.directory, self.question(), self.store):
             going, since = self.candidates, 0
             promotions = [*self.recipe.schedule.sizes(len(going))[1:], None]
-            for horizon, wanted in zip(self.recipe.schedule.horizons, promotions, strict=True):
+            for horizon, count in zip(self.recipe.schedule.horizons, promotions, strict=True):
                 cells = sent_to(track, self.directory, self.cells(going, horizon))
                 outcomes = {
                     outcome.cell.key: outcome
                     for outcome in advance(cells, self.stream, self.store, executor, watch, since)
                 }
                 since = horizon
-                standings = self._standings(cells, outcomes, horizon, wanted)
+                standings = self._standings(cells, outcomes, horizon, count)
                 trace += standings
                 self._write(trace)
-                promoted = {one.candidate.name for one in standings if one.fate == "promoted"}
+                promoted = {
+                    standing.candidate.name for standing in standings if standing.fate == "promoted"
+                }
                 # Restore the order of the space, which decides ties at the next horizon.
-                going = [one for one in self.candidates if one.name in promoted]
+                going = [candidate for candidate in self.candidates if candidate.name in promoted]
                 if not going:
                     break
             write_json(self.directory / "cost.json", self.cost(trace))
@@ -154,7 +158,7 @@ class Search:
         tasks, exhaustive: numbers of tasks over all seeds, of the search and of that alternative;
         seconds: total of the search's tasks.  Source: eq. app-search-cost.
         """
-        reached = {one.candidate.name: one.horizon for one in trace}
+        reached = {standing.candidate.name: standing.horizon for standing in trace}
         seconds: list[float] = []
         for name, horizon in reached.items():
             for config in self._configs[name]:
@@ -180,10 +184,10 @@ class Search:
         cells: Sequence[Cell],
         outcomes: Mapping[str, Outcome],
         horizon: int,
-        wanted: int | None,
+        count: int | None,
     ) -> list[Standing]:
-        """The candidates of these cells in ranked order; the best ``wanted`` are promoted."""
-        candidates = {one.name: one for one in self.candidates}
+        """The candidates of these cells in ranked order; the best ``count`` are promoted."""
+        candidates = {candidate.name: candidate for candidate in self.candidates}
         names = dict.fromkeys(cell.candidate for cell in cells)
         finals: dict[str, list[float | None]] = {name: [] for name in names}
         errors: dict[str, str] = {}
@@ -192,12 +196,12 @@ class Search:
             if error is not None:
                 errors.setdefault(cell.candidate, error)
             finals[cell.candidate].append(None if matrix is None else final(matrix))
-        known = {name: _whole(values) for name, values in finals.items()}
-        scores = [(name, score(values) if values else None) for name, values in known.items()]
-        going = [] if wanted is None else survivors(scores, wanted)
+        complete = {name: _whole(values) for name, values in finals.items()}
+        scores = [(name, score(values) if values else None) for name, values in complete.items()]
+        going = [] if count is None else survivors(scores, count)
         standings = []
         for place, (name, value) in enumerate(rank(scores), start=1):
-            fate = "finished" if wanted is None else "promoted" if name in going else "eliminated"
+            fate = "finished" if count is None else "promoted" if name in going else "eliminated"
             standings.append(
                 Standing(
                     candidates[name],
@@ -212,33 +216,35 @@ class Search:
         return standings
 
     def _write(self, trace: Sequence[Standing]) -> None:
-        write_table(self.directory, "trace", [self._row(one) for one in trace])
-        reached: dict[str, Standing] = {one.candidate.name: one for one in trace}
+        write_table(self.directory, "trace", [self._row(standing) for standing in trace])
+        reached: dict[str, Standing] = {standing.candidate.name: standing for standing in trace}
         # Sort by the last horizon reached, then by the rank there.
-        order = sorted(reached.values(), key=lambda one: (-one.horizon, one.rank))
-        rows = [{**self._row(one), "rank": place} for place, one in enumerate(order, start=1)]
+        order = sorted(reached.values(), key=lambda standing: (-standing.horizon, standing.rank))
+        rows = [
+            {**self._row(standing), "rank": place} for place, standing in enumerate(order, start=1)
+        ]
         write_table(self.directory, "leaderboard", rows)
 
-    def _row(self, one: Standing) -> dict[str, Any]:
-        finals = zip(self.recipe.seeds, one.finals, strict=True)
+    def _row(self, standing: Standing) -> dict[str, Any]:
+        finals = zip(self.recipe.seeds, standing.finals, strict=True)
         return {
-            "horizon": one.horizon,
-            "rank": one.rank,
-            "candidate": one.candidate.name,
-            "method": one.candidate.method,
-            **{key: one.candidate.settings.get(key) for key in self._searched},
-            "score": one.score,
-            "score_sd": one.deviation,
+            "horizon": standing.horizon,
+            "rank": standing.rank,
+            "candidate": standing.candidate.name,
+            "method": standing.candidate.method,
+            **{key: standing.candidate.settings.get(key) for key in self._searched},
+            "score": standing.score,
+            "score_sd": standing.deviation,
             **{f"final_{seed}": value for seed, value in finals},
-            "fate": one.fate,
-            "error": one.error,
+            "fate": standing.fate,
+            "error": standing.error,
         }
 
 
 def _whole(finals: Sequence[float | None]) -> list[float] | None:
     """The final retention of all seeds; None where a seed failed."""
-    known = [value for value in finals if value is not None]
-    return known if len(known) == len(finals) else None
+    values = [value for value in finals if value is not None]
+    return values if len(values) == len(finals) else None
 
 
 def finalists(

@@ -35,13 +35,13 @@ from holdfast.studies.executor import (
     store_mark,
 )
 from holdfast.studies.slurm_job import AdvanceCell, Messages
+from holdfast.studies.worker import last_words
 
 _LOOK = 1.0  # seconds between looks at the messages
 _FILES = 100  # files of messages read a second at most, for the file server's sake
 _ASK = 15.0  # seconds between questions to Slurm
 _ARRAY = 1000  # jobs in an array at most; Slurm's own bound is 1001 unless configured
 _PAUSE = 60.0  # seconds until a refused submission is tried again, while others run
-_LAST_WORDS = 300  # characters of a job's log
 # submitit's names for any cluster; it wants the others with the cluster's name before them.
 _OF_ANY_CLUSTER = ("name", "timeout_min", "mem_gb", "gpus_per_node", "cpus_per_task")
 _Count = Annotated[int, Field(ge=1)]
@@ -93,15 +93,18 @@ class SlurmParameters(Config):
         threads: of each worker, its processors unless ``cpus_per_task`` says another number;
         parallel: how many jobs of an array may run at once.
         """
-        given = self.model_dump(exclude_none=True, exclude={"max_num_timeout"})
-        processors = given.setdefault("cpus_per_task", threads)
+        parameters = self.model_dump(exclude_none=True, exclude={"max_num_timeout"})
+        processors = parameters.setdefault("cpus_per_task", threads)
         # srun does not take this number over from the job (since Slurm 22.05).
-        given["srun_args"] = [f"--cpus-per-task={processors}", *self.srun_args]
+        parameters["srun_args"] = [f"--cpus-per-task={processors}", *self.srun_args]
         # Slurm then queues a job again by itself when its node fails or a partition takes it back.
-        given["additional_parameters"] = {"requeue": True, **self.additional_parameters}
-        given["array_parallelism"] = parallel
-        names = {key: key if key in _OF_ANY_CLUSTER else f"slurm_{key}" for key in given}
-        return {"stderr_to_stdout": True} | {names[key]: value for key, value in given.items()}
+        parameters["additional_parameters"] = {"requeue": True, **self.additional_parameters}
+        parameters["array_parallelism"] = parallel
+        arguments = {
+            key if key in _OF_ANY_CLUSTER else f"slurm_{key}": value
+            for key, value in parameters.items()
+        }
+        return {"stderr_to_stdout": True, **arguments}
 
 
 class SlurmExecutor:
@@ -166,8 +169,8 @@ class SlurmExecutor:
         Raises HoldfastError when the cluster refuses.
         """
         # What must be set before torch loads.
-        known = {**environment(self._threads, device=None), "PYTHONPATH": importable()}
-        settings = [f"{name}={value}" for name, value in known.items()]
+        variables = {**environment(self._threads, device=None), "PYTHONPATH": importable()}
+        settings = [f"{name}={value}" for name, value in variables.items()]
         executor = self._submitit.AutoExecutor(
             self.folder,
             "slurm",
@@ -181,9 +184,9 @@ class SlurmExecutor:
                 return [job.job_id for job in executor.submit_array(calls)]
         except (RuntimeError, OSError) as error:  # submitit's own errors are RuntimeErrors
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-            told = [line for line in lines if line.startswith("sbatch:")] or lines
+            reasons = [line for line in lines if line.startswith("sbatch:")] or lines
             raise HoldfastError(
-                f"Slurm takes no job: {[type(error).__name__, *told][-1]}"
+                f"Slurm takes no job: {[type(error).__name__, *reasons][-1]}"
             ) from error
 
 
@@ -197,25 +200,27 @@ class _SlurmJobs:
 
     def adopt(self, jobs: list[Job]) -> list[Job]:
         """The cells whose jobs of an earlier call still live."""
-        told: dict[Job, list[dict[str, Any]]] = {}
+        latest: dict[Job, list[dict[str, Any]]] = {}
         for job in jobs:
             file = self._file(job)
             messages = file.new()
-            places = [place for place, one in enumerate(messages) if one["told"] == "submitted"]
+            places = [
+                place for place, message in enumerate(messages) if message["told"] == "submitted"
+            ]
             since = messages[places[-1] :] if places else []
-            if since and not any(one["told"] == "finished" for one in since):
-                told[job] = since
+            if since and not any(message["told"] == "finished" for message in since):
+                latest[job] = since
                 self._submitted[job] = since[0]["job"], file
-        living = self._living() if told else set()
-        for job, since in told.items():
+        living = self._living() if latest else set()
+        for job, since in latest.items():
             job_id = since[0]["job"]
             if job_id not in living:
                 del self._submitted[job]
                 continue
             self._watch.event(job.cell, f"its job {job_id} of an earlier call goes on")
             for message in since:  # what was learned before is counted already
-                shown = self._watch if message["told"] == "begins" else Watch()
-                job.hears(message, 0, shown)
+                watch = self._watch if message["told"] == "begins" else Watch()
+                job.hears(message, 0, watch)
         return [*self._submitted]
 
     def start(self, due: list[Job]) -> list[Job]:
@@ -255,7 +260,7 @@ class _SlurmJobs:
                 messages.append(self._ending(job_id))
             for message in messages:
                 if message["told"] == "finished":  # it may have been queued again in that moment
-                    _said(["scancel", "--state=PENDING", job_id])
+                    _output_of(["scancel", "--state=PENDING", job_id])
                 if message["told"] in LAST:
                     del self._submitted[job]
                 yield job, message
@@ -264,20 +269,22 @@ class _SlurmJobs:
 
     def end(self) -> None:
         if arrays := {job_id.partition("_")[0] for job_id, _ in self._submitted.values()}:
-            _said(["scancel", *sorted(arrays)])
+            _output_of(["scancel", *sorted(arrays)])
 
     def _living(self) -> set[str]:
         """The ids of the jobs that wait, run, or are queued again; of all if Slurm is silent."""
         # Not submitit's own question, to sacct: it needs accounting, which small clusters lack, is
         # late by minutes, and holds a job that was preempted for good to be queued again.
-        answer = _said(["squeue", "--me", "--noheader", "--array", "--format=%i"])
+        answer = _output_of(["squeue", "--me", "--noheader", "--array", "--format=%i"])
         if answer is None:
             return {job_id for job_id, _ in self._submitted.values()}
         return set(answer.split())
 
     def _ending(self, job_id: str) -> dict[str, Any]:
         """How a job ended that is no longer in the queue and has told no outcome."""
-        answer = _said(["sacct", "--jobs", job_id, "--noheader", "--parsable2", "--format=State"])
+        answer = _output_of(
+            ["sacct", "--jobs", job_id, "--noheader", "--parsable2", "--format=State"]
+        )
         state = (answer or "").partition("\n")[0]
         if state.startswith("PREEMPTED"):  # by a cluster that does not queue such jobs again
             return {"told": "again", "text": "preempted; submitted again, goes on where it stood"}
@@ -288,8 +295,7 @@ class _SlurmJobs:
         words = ""
         if log.is_file():
             with log.open("rb") as file:
-                file.seek(max(0, log.stat().st_size - 4 * _LAST_WORDS))
-                words = " ".join(file.read().decode(errors="replace").split())[-_LAST_WORDS:]
+                words = last_words(file)
         return {"told": "lost", "how": how, "words": words}
 
     def _work(self, job: Job) -> AdvanceCell:
@@ -301,7 +307,7 @@ class _SlurmJobs:
         return Messages(self._executor.folder / f"{job.cell.key}-{job.cell.horizon}.jsonl")
 
 
-def _said(command: Iterable[str]) -> str | None:
+def _output_of(command: Iterable[str]) -> str | None:
     """What one of Slurm's commands prints; None if it fails."""
     try:
         done = subprocess.run([*command], capture_output=True, text=True, timeout=60, check=True)

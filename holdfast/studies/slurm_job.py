@@ -30,9 +30,9 @@ class Messages:
         self.path = path
         self._read = 0
 
-    def tell(self, told: str, **values: Any) -> None:
+    def tell(self, kind: str, **values: Any) -> None:
         """Add a message; HoldfastError when the file cannot be written."""
-        append(self.path, json.dumps({"told": told, **values}) + "\n")
+        append(self.path, json.dumps({"told": kind, **values}) + "\n")
 
     def new(self) -> list[dict[str, Any]]:
         """The messages added since the last call."""
@@ -96,6 +96,6 @@ class AdvanceCell:
         self._tell("event", text="stopped by Slurm and queued again; goes on where it stood")
         return DelayedSubmission(replace(self))
 
-    def _tell(self, told: str, **values: Any) -> None:
-        self._learned += told == "task"
-        Messages(Path(self.messages)).tell(told, **values)
+    def _tell(self, kind: str, **values: Any) -> None:
+        self._learned += kind == "task"
+        Messages(Path(self.messages)).tell(kind, **values)

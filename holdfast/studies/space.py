@@ -127,7 +127,7 @@ def _category(choices: tuple[Any, ...]) -> tuple[Any, ...]:
     seen: list[_Variant] = []
     for tag, settings in (variant for choice in choices for variant in _variants(choice)):
         if (tag, settings) in seen:
-            repeated = named(tag or "none or shared", settings)
+            repeated = candidate_name(tag or "none or shared", settings)
             raise HoldfastError(f"{repeated} is there twice; keep one")
         seen.append((tag, settings))
     return choices
@@ -169,13 +169,13 @@ class SearchSpace(Config):
                         "two"
                     )
         candidates = []
-        for chosen in itertools.product(*categories.values()):
-            method = parse_method("_".join(tag for tag, _ in chosen if tag) or VANILLA).tag
-            settings = {key: value for _, given in chosen for key, value in given.items()}
-            candidates.append(Candidate(named(method, settings), method, settings))
+        for combination in itertools.product(*categories.values()):
+            method = parse_method("_".join(tag for tag, _ in combination if tag) or VANILLA).tag
+            settings = {key: value for _, point in combination for key, value in point.items()}
+            candidates.append(Candidate(candidate_name(method, settings), method, settings))
         return candidates
 
 
-def named(tag: str, settings: Mapping[str, Any]) -> str:
+def candidate_name(tag: str, settings: Mapping[str, Any]) -> str:
     """A tag and its settings as text: ``merge optim.lr=0.001``."""
     return " ".join((tag, *(override(*pair) for pair in settings.items())))

@@ -70,18 +70,20 @@ def advance(
     """
     opened = [_opened(cell, stream, store) for cell in cells]
     missing = [
-        0 if isinstance(one, str) else max(0, cell.horizon - one.horizon)
-        for cell, one in zip(cells, opened, strict=True)
+        0 if isinstance(trajectory, str) else max(0, cell.horizon - trajectory.horizon)
+        for cell, trajectory in zip(cells, opened, strict=True)
     ]
     watch.begins(len(cells), sum(cell.horizon - since for cell in cells), sum(missing))
     waiting = []
-    for cell, one, tasks in zip(cells, opened, missing, strict=True):
+    for cell, trajectory, tasks in zip(cells, opened, missing, strict=True):
         if tasks:
             waiting.append(cell)
             continue
-        outcome = Outcome(cell, 0, 0.0, one if isinstance(one, str) else None)
-        if not isinstance(one, str):
-            one.advance(cell.horizon)  # writes tables that a killed process may have left out
+        outcome = Outcome(cell, 0, 0.0, trajectory if isinstance(trajectory, str) else None)
+        if not isinstance(trajectory, str):
+            trajectory.advance(
+                cell.horizon
+            )  # writes tables that a killed process may have left out
         watch.finished(outcome)
         yield outcome
     if waiting:
@@ -116,8 +118,8 @@ def measured(
         return None, outcome.error
     matrix = Trajectory(cell.config, place, stream=stream).matrix
     # A run that went on may have asked nothing there, or the last task alone.
-    asked = [matrix.entry(cell.horizon, task) for task in range(1, cell.horizon + 1)]
-    if None in asked:
+    entries = [matrix.entry(cell.horizon, task) for task in range(1, cell.horizon + 1)]
+    if None in entries:
         return None, (
             f"{place}: recall was not measured after task {cell.horizon}; ask for another horizon, "
             "or learn it elsewhere with evaluation.rows=every"

@@ -19,7 +19,7 @@ from holdfast.learning.stream import stream_of
 from holdfast.results import METRICS, summarise
 from holdfast.studies.cell import Cell, Outcome, sent_to
 from holdfast.studies.executor import Executor, Watch
-from holdfast.studies.space import named, override
+from holdfast.studies.space import candidate_name, override
 from holdfast.studies.study import advance, claimed, measured, write_table
 
 # What may differ between the cells of a suite, and what changes no result.
@@ -71,7 +71,7 @@ class Suite:
             if _setting(_used_by(config), key)
         }
         cells = [
-            Cell(named(config.method, self._swept_of(config)), config, self.horizon)
+            Cell(candidate_name(config.method, self._swept_of(config)), config, self.horizon)
             for config in configs
         ]
         self.cells = list({cell.key: cell for cell in cells}.values())
@@ -98,11 +98,11 @@ class Suite:
 
     def _swept_of(self, config: RunConfig) -> dict[str, Any]:
         """The swept settings that a configuration's method uses, with their values."""
-        given, found = config.model_dump(mode="json"), dict[str, Any]()
+        settings, swept = config.model_dump(mode="json"), dict[str, Any]()
         for key in self.swept:
             if (config.method, key) in self._using:
-                found |= _setting(_used_by(config), key) or _setting(given, key)
-        return found
+                swept |= _setting(_used_by(config), key) or _setting(settings, key)
+        return swept
 
     def run(
         self, executor: Executor, watch: Watch | None = None, track: str | None = None
@@ -129,9 +129,9 @@ class Suite:
                 for row in (read_json(path) if path.exists() else [])
                 if names.get(row["cell"], _candidate(row)) == _candidate(row)
             ]
-            every = {(_candidate(row), row["seed"]): row for row in [*earlier, *rows]}
-            write_table(self.directory, "cells", [*every.values()])
-            write_table(self.directory, "summary", summary([*every.values()]))
+            by_seed = {(_candidate(row), row["seed"]): row for row in [*earlier, *rows]}
+            write_table(self.directory, "cells", [*by_seed.values()])
+            write_table(self.directory, "summary", summary([*by_seed.values()]))
         return rows
 
     def _row(self, cell: Cell, outcome: Outcome) -> dict[str, Any]:
@@ -185,14 +185,14 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for row in rows:
         groups.setdefault((_candidate(row), row["horizon"]), []).append(row)
     table = []
-    for (_, horizon), every in groups.items():
-        own = [row for row in every if row["error"] is None]
-        settings = list(every[0])[: list(every[0]).index("seed")]  # method, candidate, swept
-        line: dict[str, Any] = {key: every[0][key] for key in settings} | {"horizon": horizon}
-        line |= {"seeds": len(own), "failed": len(every) - len(own)}
+    for (_, horizon), group in groups.items():
+        finished = [row for row in group if row["error"] is None]
+        settings = list(group[0])[: list(group[0]).index("seed")]  # method, candidate, swept
+        line: dict[str, Any] = {key: group[0][key] for key in settings} | {"horizon": horizon}
+        line |= {"seeds": len(finished), "failed": len(group) - len(finished)}
         for name in METRICS:
-            values = [row[name] for row in own if row[name] is not None]
-            whole = len(values) == len(own) > 0
+            values = [row[name] for row in finished if row[name] is not None]
+            whole = len(values) == len(finished) > 0
             line[name] = statistics.fmean(values) if whole else None
             line[f"{name}_sd"] = statistics.stdev(values) if whole and len(values) > 1 else None
         table.append(line)
@@ -219,6 +219,6 @@ def _setting(values: dict[str, Any], key: str) -> dict[str, Any]:
 def _at(values: dict[str, Any], sections: Iterable[str]) -> dict[str, Any]:
     """The nested section, empty where there is none."""
     for section in sections:
-        found = values.get(section)
-        values = found if isinstance(found, dict) else {}
+        nested = values.get(section)
+        values = nested if isinstance(nested, dict) else {}
     return values

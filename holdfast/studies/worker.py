@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from holdfast.core.errors import HoldfastError, InUseError
 from holdfast.core.own import require_directory
@@ -105,9 +105,15 @@ class WorkerProcess:
             self._process.kill()
             code = self._process.wait()
         with self._output as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - 4 * _LAST_WORDS))
-            words = " ".join(file.read().decode(errors="replace").split())
-        return {"told": "lost", "how": manner(code), "words": words[-_LAST_WORDS:]}
+            words = last_words(file)
+        return {"told": "lost", "how": manner(code), "words": words}
+
+
+def last_words(file: BinaryIO) -> str:
+    """The end of a process's output, in one line."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - 4 * _LAST_WORDS))  # a character has at most four bytes
+    return " ".join(file.read().decode(errors="replace").split())[-_LAST_WORDS:]
 
 
 def main() -> None:
@@ -116,8 +122,8 @@ def main() -> None:
     orders: SimpleQueue[dict[str, Any]] = SimpleQueue()
     Thread(target=_listen, args=(channel, orders), daemon=True).start()
 
-    def tell(told: str, **values: Any) -> None:
-        channel.send_bytes(json.dumps({"told": told, **values}).encode())
+    def tell(kind: str, **values: Any) -> None:
+        channel.send_bytes(json.dumps({"told": kind, **values}).encode())
 
     import torch
 
@@ -182,17 +188,17 @@ def _advance(trajectory: Trajectory, order: Mapping[str, Any], tell: Tell) -> No
     from holdfast.tracking.tracking import tracked
 
     report_at = time.monotonic() + _PATIENCE
-    config, directory, shown = trajectory.config, trajectory.directory, _progress(tell)
+    progress = _progress(tell)
     while True:
         try:
             with tracked(
-                config=config,
-                directory=directory,
+                config=trajectory.config,
+                directory=trajectory.directory,
                 horizon=trajectory.horizon,
-                shown=shown,
+                progress=progress,
                 **order["track"],
-            ) as progress:
-                trajectory.advance(order["horizon"], progress)
+            ) as listener:
+                trajectory.advance(order["horizon"], listener)
             return
         except InUseError as error:
             if time.monotonic() > report_at:
@@ -205,14 +211,14 @@ def _progress(tell: Tell) -> Progress:
     from holdfast.learning.progress import Progress
     from holdfast.results import RecallMatrix
 
-    class Told(Progress):
+    class Messenger(Progress):
         def task_done(self, task: int, horizon: int, matrix: RecallMatrix) -> None:
             tell("task", task=task)
 
         def event(self, text: str) -> None:
             tell("event", text=text)
 
-    return Told()
+    return Messenger()
 
 
 if __name__ == "__main__":
