@@ -49,9 +49,9 @@ def capability(cells: pd.DataFrame) -> pd.DataFrame:
     """
     records: list[dict[str, Any]] = []
     for cell in final_runs(cells).to_dict("records"):
-        found = read_capability(Path(cell["path"]))
-        backbone = Description.read(Path(cell["path"])).backbone["fingerprint"] if found else ""
-        rows = [_record(row, cell) | {"backbone": backbone} for row in found]
+        results = read_capability(Path(cell["path"]))
+        backbone = Description.read(Path(cell["path"])).backbone["fingerprint"] if results else ""
+        rows = [_record(row, cell) | {"backbone": backbone} for row in results]
         records += [*rows, *_averages(rows)]
     before = {
         (row["dataset"], row["suite"], row["asked"], row["backbone"]): row
@@ -95,7 +95,7 @@ def _averages(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                 "value": fmean(row["value"] for row in four),
                 "items": sum(row["items"] for row in four),
                 "asked": sha256_of([row["asked"] for row in four]),
-                "measured": [one for row in four for one in row["measured"]],
+                "measured": [suite for row in four for suite in row["measured"]],
             }
             averages.append(four[0] | values)
     return averages
@@ -105,10 +105,10 @@ def _over_seeds(part: pd.DataFrame, before: Mapping[Any, Mapping[str, Any]]) -> 
     """The columns of one suite after a task. part: the row of each seed."""
     first = part.iloc[0]
     if part["asked"].nunique() > 1:
-        one, other = part.drop_duplicates("asked")["path"].iloc[:2]
+        path, other_path = part.drop_duplicates("asked")["path"].iloc[:2]
         raise HoldfastError(
-            f"{first['dataset']} {first['method']}: {first['suite']} was not asked alike in {one} "
-            f"and {other}; measure both with the same options"
+            f"{first['dataset']} {first['method']}: {first['suite']} was not asked alike in {path} "
+            f"and {other_path}; measure both with the same options"
         )
     seeds = list(part["measured"])
     value_low, value_high, _ = bounds(seeds)
@@ -148,13 +148,13 @@ def bounds(
         _draws([seed[place] for seed in after], before[place] if before else None, place)
         for place in range(len(after[0]))
     ]
-    known = [drawn for drawn in suites if drawn is not None]
-    if len(known) == len(suites):
-        low, high = percentiles(np.mean(known, axis=0))
+    complete = [draws for draws in suites if draws is not None]
+    if len(complete) == len(suites):
+        low, high = percentiles(np.mean(complete, axis=0))
         return low, high, "items and seeds" if len(after) > 1 else "items"
     if len(after) > 1:
-        earlier = fmean(one.value for one in before) if before else 0.0
-        changes = [[fmean(one.value for one in seed) - earlier] for seed in after]
+        earlier = fmean(suite.value for suite in before) if before else 0.0
+        changes = [[fmean(suite.value for suite in seed) - earlier] for seed in after]
         return *interval(np.array(changes)), "seeds"
     return math.nan, math.nan, ""
 
@@ -165,7 +165,7 @@ def _draws(
     """One suite in each draw; None where samples are missing or are not of the same items."""
     first = seeds[0]
     items = (before or first).verdicts.keys()
-    if not items or any(one.verdicts.keys() != items for one in seeds):
+    if not items or any(seed.verdicts.keys() != items for seed in seeds):
         return None
     # Drawn as one: an item; of MGSM a problem, which is there in several languages.
     units = {item: item.rpartition("/")[2] if first.suite == "mgsm" else item for item in items}
@@ -174,5 +174,5 @@ def _draws(
     for item, unit in units.items():
         weights[places[unit]] += first.verdicts[item][1]
         earlier = before.verdicts[item][0] if before else 0.0
-        values[:, places[unit]] += [one.verdicts[item][0] - earlier for one in seeds]
+        values[:, places[unit]] += [seed.verdicts[item][0] - earlier for seed in seeds]
     return ratio_draws(values, weights, place)

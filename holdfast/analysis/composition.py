@@ -29,8 +29,8 @@ def composition(present: Collection[str]) -> str:
     """
     unknown = sorted(set(present) - {*ANCHORS, *ALLOCATIONS})
     if unknown:
-        known = ", ".join((*ANCHORS, *ALLOCATIONS))
-        raise HoldfastError(f'composition: "{unknown[0]}" is no mechanism; known: {known}')
+        names = ", ".join((*ANCHORS, *ALLOCATIONS))
+        raise HoldfastError(f'composition: "{unknown[0]}" is no mechanism; known: {names}')
     rules = [rule for rule in ALLOCATIONS if rule in present]
     if len(rules) > 1:
         raise HoldfastError(

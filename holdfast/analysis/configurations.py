@@ -13,7 +13,7 @@ import pandas as pd
 from holdfast.analysis.composition import has
 from holdfast.analysis.study import Study, final_runs
 from holdfast.results import retention_by_age
-from holdfast.results.metrics import TIE
+from holdfast.results.metrics import halving_age
 
 SPREAD = ("final", "diag", "forget", "w10", "w50")
 
@@ -110,14 +110,13 @@ def half_lives(bands: pd.DataFrame) -> pd.DataFrame:
     a missing half-life reads as "more than ``ages - 1``").
     Source: sec:res-time.
     """
-    named = ["dataset", "method"]
+    keys = ["dataset", "method"]
     rows: list[tuple[object, ...]] = []
-    for key, curve in bands.sort_values("age", kind="stable").groupby(named, sort=False):
+    for key, curve in bands.sort_values("age", kind="stable").groupby(keys, sort=False):
         mean = curve["mean"].to_numpy(dtype=float)
-        # The first age that is below half, or that nobody observed.
-        stops = np.flatnonzero(np.isnan(mean) | (mean < mean[0] / 2 - TIE))
         life = retention = math.nan
-        if stops.size and not np.isnan(mean[stops[0]]):
-            life, retention = float(curve["age"].iloc[stops[0]]), float(mean[stops[0]])
+        place = halving_age(mean)
+        if place is not None:
+            life, retention = float(curve["age"].iloc[place]), float(mean[place])
         rows.append((*key, life, retention, len(curve)))
-    return pd.DataFrame(rows, columns=[*named, "half_life", "retention", "ages"])
+    return pd.DataFrame(rows, columns=[*keys, "half_life", "retention", "ages"])

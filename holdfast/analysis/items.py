@@ -43,27 +43,31 @@ class Items:
         ``age``, ``recalled``, ``question``, ``answer``, ``length`` (characters of both) and
         ``rehearsed`` (samples up to there that ask its question; <NA> where none were kept).
         """
-        asked = [(after, on, each) for after, row in self.rows.items() for on, each in row.items()]
-        sizes = [len(each) for _, _, each in asked]
-        after_task = np.repeat([after for after, _, _ in asked], sizes).astype(np.int64)
-        on_task = np.repeat([on for _, on, _ in asked], sizes).astype(np.int64)
-        facts = [item for _, on, _ in asked for item in self.stream.tasks[on - 1].items]
+        observations = [
+            (after, on, verdicts)
+            for after, row in self.rows.items()
+            for on, verdicts in row.items()
+        ]
+        sizes = [len(verdicts) for _, _, verdicts in observations]
+        after_task = np.repeat([after for after, _, _ in observations], sizes).astype(np.int64)
+        on_task = np.repeat([on for _, on, _ in observations], sizes).astype(np.int64)
+        facts = [item for _, on, _ in observations for item in self.stream.tasks[on - 1].items]
         frame = pd.DataFrame(
             {
                 "after_task": after_task,
                 "on_task": on_task,
                 "item": [number for size in sizes for number in range(1, size + 1)],
                 "age": after_task - on_task,
-                "recalled": [one for _, _, each in asked for one in each],
+                "recalled": [recalled for _, _, verdicts in observations for recalled in verdicts],
                 "question": [item.question for item in facts],
                 "answer": [item.answer for item in facts],
                 "length": [len(item.question) + len(item.answer) for item in facts],
             }
         )
-        if not (self.samples and asked):
+        if not (self.samples and observations):
             return frame.assign(rehearsed=pd.array([pd.NA] * len(frame), dtype="Int64"))
         so_far = {task: counts.cumsum(axis=1) for task, counts in self.rehearsals().items()}
-        counted = np.concatenate([so_far[on][:, after] for after, on, _ in asked])
+        counted = np.concatenate([so_far[on][:, after] for after, on, _ in observations])
         return frame.assign(rehearsed=pd.array(counted, dtype="Int64"))
 
     def rehearsals(self) -> dict[int, NDArray[np.int64]]:
@@ -94,8 +98,8 @@ def read_items(directory: Path | str, horizon: int | None = None) -> Items:
     """
     record = RunRecord.open(directory)
     learned = record.horizon if horizon is None else min(horizon, record.horizon)
-    kept = sampled_tasks(record.path, learned)
-    without = kept and not (record.path / FOLDER).is_dir()
+    sampled_before = sampled_tasks(record.path, learned)
+    without = sampled_before and not (record.path / FOLDER).is_dir()
     rows = {} if without else read_rows(record.path, learned)
     config = record.description.config
     stream = load_stream(build(StreamConfig, config["stream"], source="stream"))
@@ -113,7 +117,7 @@ def read_items(directory: Path | str, horizon: int | None = None) -> Items:
                     f"{stream.name} does not have now; {why}"
                 )
     template = Template(build(Template.Config, config["template"], source="template"))
-    samples = {task: read_samples(record.path, task) for task in kept}
+    samples = {task: read_samples(record.path, task) for task in sampled_before}
     return Items(stream, template, learned, rows, samples)
 
 
@@ -173,7 +177,7 @@ def lives(frame: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (task, number), part in frame.groupby(["on_task", "item"], sort=True):
         part = part.sort_values("after_task")
-        life = "".join("01"[one] for one in part["recalled"])
+        life = "".join("01"[recalled] for recalled in part["recalled"])
         last = life.rfind("1")
         lost = 0 <= last < len(life) - 1
         rows.append(
@@ -191,7 +195,7 @@ def lives(frame: pd.DataFrame) -> pd.DataFrame:
     return table.loc[order].reset_index(drop=True)
 
 
-class _Learned:
+class _LearnedItems:
     """The learned items by question; one that was learned again counts as it was taught last."""
 
     def __init__(self, items: Items) -> None:
@@ -205,7 +209,7 @@ class _Learned:
     def before(self, task: int, question: str) -> tuple[int, str] | None:
         """Of the tasks before ``task`` the last that taught the question, with the whole text."""
         taught = reversed(self._by_question.get(question, []))
-        return next((one for one in taught if one[0] < task), None)
+        return next((lesson for lesson in taught if lesson[0] < task), None)
 
     def count(self, task: int) -> int:
         """How many questions were learned before ``task``."""
@@ -220,30 +224,30 @@ def sampled(items: Items) -> pd.DataFrame:
     asks none), ``distinct`` (learned items that are asked, as a share of all of them), and
     ``newest`` (share of the right ones that are of the latest quarter of the learned tasks).
     """
-    known = _Learned(items)
+    facts = _LearnedItems(items)
     rows = []
     for task, texts in ((task, texts) for task, texts in items.samples.items() if texts):
         kinds: Counter[str] = Counter()
-        asked, ages = set(), []
+        questions, ages = set(), []
         for text in texts:
             question = items.template.asked(text)
-            learned = known.before(task, question)
+            learned = facts.before(task, question)
             if learned is None:
                 kinds["other"] += 1
                 continue
-            asked.add(question)
+            questions.add(question)
             number, whole = learned
             right = text.strip().startswith(whole)
             kinds["right" if right else "chimeras"] += 1
             ages += [task - 1 - number] if right else []
-        learnable = known.count(task)
+        learnable = facts.count(task)
         newest = [age < (task - 1) / 4 for age in ages]
         rows.append(
             {
                 "task": task,
                 "samples": len(texts),
                 **{kind: kinds[kind] / len(texts) for kind in _KINDS},
-                "distinct": len(asked) / learnable if learnable else math.nan,
+                "distinct": len(questions) / learnable if learnable else math.nan,
                 "newest": sum(newest) / len(newest) if newest else math.nan,
             }
         )
@@ -255,12 +259,12 @@ def rehearsed_tasks(items: Items) -> pd.DataFrame:
 
     Gives ``task`` (before which they were drawn), ``on_task`` and ``share``.
     """
-    known = _Learned(items)
+    facts = _LearnedItems(items)
     rows = []
     for task, texts in items.samples.items():
-        found = [known.before(task, items.template.asked(text)) for text in texts]
-        asked = Counter(one[0] for one in found if one is not None)
-        rows += [(task, on, asked[on] / len(texts)) for on in range(1, task) if texts]
+        matches = [facts.before(task, items.template.asked(text)) for text in texts]
+        counts = Counter(match[0] for match in matches if match is not None)
+        rows += [(task, on, counts[on] / len(texts)) for on in range(1, task) if texts]
     return pd.DataFrame(rows, columns=["task", "on_task", "share"])
 
 
@@ -319,28 +323,28 @@ def item_tables(runs: pd.DataFrame) -> ItemTables:
     for method in finals.sort_values(ascending=False, kind="stable").index:
         frames, tasks = [], []
         for row in runs[runs["method"] == method].to_dict("records"):
-            if not any((Path(row["path"]) / kept).is_dir() for kept in (FOLDER, SAMPLES)):
+            if not any((Path(row["path"]) / folder).is_dir() for folder in (FOLDER, SAMPLES)):
                 continue
-            named = {"dataset": row["dataset"], "method": method}
+            columns = {"dataset": row["dataset"], "method": method}
             items = read_items(row["path"], row["horizon"])
             if items.rows:
                 frames.append(items.to_frame())
             if items.samples:
                 tasks.append(rehearsed_tasks(items))
-                samples.append(_named(sampled(items), **named, seed=row["seed"]))
+                samples.append(_with_columns(sampled(items), **columns, seed=row["seed"]))
         if frames:
-            groups.append(_named(recall_groups(frames), **named, seeds=len(frames)))
+            groups.append(_with_columns(recall_groups(frames), **columns, seeds=len(frames)))
         if tasks:
-            every = rehearsed_ages(pd.concat(tasks, ignore_index=True))
-            ages.append(_named(every, **named, seeds=len(tasks)))
+            table = rehearsed_ages(pd.concat(tasks, ignore_index=True))
+            ages.append(_with_columns(table, **columns, seeds=len(tasks)))
     tables = (
-        pd.concat(each, ignore_index=True) if each else pd.DataFrame()
-        for each in (groups, samples, ages)
+        pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+        for parts in (groups, samples, ages)
     )
     return ItemTables(*tables)
 
 
-def _named(table: pd.DataFrame, **values: object) -> pd.DataFrame:
+def _with_columns(table: pd.DataFrame, **values: object) -> pd.DataFrame:
     """The table with these columns, of one value each, before its own."""
     for place, (name, value) in enumerate(values.items()):
         table.insert(place, name, value)

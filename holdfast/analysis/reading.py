@@ -22,6 +22,7 @@ from holdfast.results import METRICS, Description, RecallMatrix, box_emission, s
 from holdfast.results.record import (
     CONFIG_FILE,
     commit_file,
+    flat,
     is_described,
     read_commit,
     read_events,
@@ -43,7 +44,7 @@ class StudyContents:
 
     stored: trajectories that lie anywhere below what was given, by name; searched: by name, the
     candidates of searches; planned: by path, the tasks that a trajectory was to learn and why it
-    did not; told: (dataset, method, seed) that are named as missing already; taken: rows by path,
+    did not; named_missing: (dataset, method, seed) that are named already; rows_by_path: rows,
     empty for a trajectory that cannot be read.
     """
 
@@ -54,8 +55,8 @@ class StudyContents:
     traces: dict[str, pd.DataFrame] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     planned: dict[str, tuple[int, str]] = field(default_factory=dict)
-    told: set[tuple[str, str, int]] = field(default_factory=set)
-    taken: dict[Path, dict[str, Any]] = field(default_factory=dict)
+    named_missing: set[tuple[str, str, int]] = field(default_factory=set)
+    rows_by_path: dict[Path, dict[str, Any]] = field(default_factory=dict)
 
     def question(self, directory: Path) -> Mapping[str, Any]:
         """study.json, or what is known without it: a suite's cells say what they are."""
@@ -83,8 +84,8 @@ class StudyContents:
         candidate: what a search calls it; a search has a row of its own for what a suite has too.
         """
         place = path.resolve()
-        if place in self.taken:
-            row = self.taken[place]
+        if place in self.rows_by_path:
+            row = self.rows_by_path[place]
             if candidate is None or not row:
                 return row
             row = dict(row)
@@ -94,18 +95,18 @@ class StudyContents:
                 row, self.matrices[str(path)] = _read(path, self.missing)
             except HoldfastError as error:
                 self.missing.append(str(error))
-            self.taken[place] = row
+            self.rows_by_path[place] = row
         if row:
             row |= {"study": str(study), "candidate": candidate or row["method"]}
             row["searched"] = candidate is not None
             self.rows.append(row)
         return row
 
-    def lone(self, path: Path, given: Path) -> None:
+    def lone(self, path: Path, directory: Path) -> None:
         """Take a trajectory that no study has taken: it was to learn its whole stream."""
-        known = path.resolve() in self.taken
-        row = self.trajectory(path, given)
-        if row and not known:
+        already_read = path.resolve() in self.rows_by_path
+        row = self.trajectory(path, directory)
+        if row and not already_read:
             self.planned[row["path"]] = (row["tasks"], "")
 
     def suite(self, directory: Path) -> None:
@@ -115,9 +116,9 @@ class StudyContents:
         )
         plan = {} if table is None else {line["cell"]: line for line in table.to_dict("records")}
         # A search may keep its trajectories in the same store.
-        own = [path for path in _children(directory / "cells") if path.name not in self.searched]
+        cells = [path for path in _children(directory / "cells") if path.name not in self.searched]
         paths = {cell: self.stored[cell] for cell in plan if cell in self.stored}
-        paths |= {path.name: path for path in own}  # whatever a store has under the same name
+        paths |= {path.name: path for path in cells}  # whatever a store has under the same name
         rows = {name: self.trajectory(path, directory) for name, path in paths.items()}
         if plan and not rows:
             self.missing.append(
@@ -132,7 +133,7 @@ class StudyContents:
                 self.planned[rows[cell]["path"]] = (line["horizon"], why)
                 continue
             method = line.get("candidate", line["method"])
-            self.told.add((dataset, method, line["seed"]))
+            self.named_missing.add((dataset, method, line["seed"]))
             if cell not in rows:
                 name = f"{dataset} {method} seed {line['seed']}"
                 self.missing.append(f"{name}: not in {directory / 'cells'}{why}")
@@ -164,12 +165,12 @@ class StudyContents:
             self.missing.append(
                 f"{directory}: the search has come to horizon {last}; {going} candidates go on"
             )
-        kept = self.traces.setdefault(dataset, trace)
-        if kept is not trace:
-            other, self.traces[dataset] = sorted((trace, kept), key=len)
+        first = self.traces.setdefault(dataset, trace)
+        if first is not trace:
+            smaller, self.traces[dataset] = sorted((trace, first), key=len)
             self.missing.append(
                 f"{directory}: a second search of {dataset}; the one with "
-                f"{other['candidate'].nunique()} candidates is left out of the traces"
+                f"{smaller['candidate'].nunique()} candidates is left out of the traces"
             )
 
     def _table(self, path: Path, columns: Sequence[str], absent: str) -> pd.DataFrame | None:
@@ -277,8 +278,8 @@ def _state_bytes(path: Path, matrix: RecallMatrix) -> float:
     size = math.nan
     for event in read_events(path):
         if event.get("event") == "task" and event.get("task") == matrix.horizon:
-            told = event.get("state_bytes")
-            size = float(told) if isinstance(told, int | float) else math.nan
+            value = event.get("state_bytes")
+            size = float(value) if isinstance(value, int | float) else math.nan
     return size
 
 
@@ -288,8 +289,8 @@ def _settings_of(recorded: Description) -> dict[str, Any]:
     values |= values.pop("plugins", {})  # of which each is a section, as a user writes it
     backbone = {name: values.pop(name) for name in _OF_THE_BACKBONE if name in values}
     if "backbone" in values:  # there by its fingerprint alone
-        named = {"name": recorded.backbone["name"], "fingerprint": values["backbone"]}
-        values["backbone"] = named | backbone
+        identity = {"name": recorded.backbone["name"], "fingerprint": values["backbone"]}
+        values["backbone"] = identity | backbone
     return flat({key: value for key, value in values.items() if key not in _OF_THE_RUN})
 
 
@@ -312,17 +313,6 @@ def complete_settings(rows: Sequence[Mapping[str, Any]]) -> None:
                 row["settings"].setdefault(key, row["config"][key])
 
 
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by their dotted names."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = value
-    return found
-
-
 def tell_apart(rows: Sequence[dict[str, Any]]) -> None:
     """Add to ``method`` and ``candidate`` the settings in which runs of one method differ.
 
@@ -336,11 +326,11 @@ def tell_apart(rows: Sequence[dict[str, Any]]) -> None:
     for group in groups.values():
         differing = _differing([row["settings"] for row in group])
         for row in group:
-            own = {key: row["settings"][key] for key in differing if key in row["settings"]}
-            row["method"] = row["candidate"] = _named(row["method"], own)
+            settings = {key: row["settings"][key] for key in differing if key in row["settings"]}
+            row["method"] = row["candidate"] = _method_name(row["method"], settings)
 
 
-def _named(method: str, settings: Mapping[str, Any]) -> str:
+def _method_name(method: str, settings: Mapping[str, Any]) -> str:
     """``merge optim.lr=0.001``: a tag and dotted settings, as tables have them."""
     return " ".join((method, *(as_override(*pair) for pair in settings.items())))
 
@@ -348,22 +338,24 @@ def _named(method: str, settings: Mapping[str, Any]) -> str:
 _OF_WEIGHTS = ("backbone.name", "backbone.precision", "backbone.quantization")
 
 
-def _differing(every: Sequence[Mapping[str, Any]]) -> list[str]:
+def _differing(runs: Sequence[Mapping[str, Any]]) -> list[str]:
     """The keys whose values differ; a backbone of other weights is told by its name and precision
     if it can.
     """
-    found = []
-    for key in dict.fromkeys(key for settings in every for key in settings):
-        values = [settings[key] for settings in every if key in settings]  # a run may be older
+    keys = []
+    for key in dict.fromkeys(key for settings in runs for key in settings):
+        values = [settings[key] for settings in runs if key in settings]  # a run may be older
         if any(value != values[0] for value in values):
-            found.append(key)
-    if "backbone.fingerprint" not in found:  # the same weights under two names
-        return [key for key in found if key != "backbone.name"]
-    told = [key for key in found if key in _OF_WEIGHTS]
-    weights = {(*map(one.get, told), one.get("backbone.fingerprint")) for one in every}
-    if len(weights) == len({one[:-1] for one in weights}):
-        found.remove("backbone.fingerprint")
-    return found
+            keys.append(key)
+    if "backbone.fingerprint" not in keys:  # the same weights under two names
+        return [key for key in keys if key != "backbone.name"]
+    names = [key for key in keys if key in _OF_WEIGHTS]
+    weights = {
+        (*map(settings.get, names), settings.get("backbone.fingerprint")) for settings in runs
+    }
+    if len(weights) == len({key[:-1] for key in weights}):
+        keys.remove("backbone.fingerprint")
+    return keys
 
 
 def with_settings(
@@ -374,20 +366,20 @@ def with_settings(
     A run whose method does not use a setting (``si.strength`` of vanilla) is kept.
     Raises HoldfastError for a setting that no run has, or that leaves no run.
     """
-    known = sorted({key for row in rows for key in row["settings"]})
+    keys = sorted({key for row in rows for key in row["settings"]})
     for key, value in where.items():
-        if key not in known:
-            raise HoldfastError(f"{key}: no run has that setting; {did_you_mean(key, known)}")
+        if key not in keys:
+            raise HoldfastError(f"{key}: no run has that setting; {did_you_mean(key, keys)}")
         values = [row["settings"][key] for row in rows if key in row["settings"]]
         if value not in values:
-            there = ", ".join(sorted({as_override(key, one) for one in values}))
-            raise HoldfastError(f"{as_override(key, value)}: no run has that, but {there}")
-    kept = [
+            choices = ", ".join(sorted({as_override(key, other) for other in values}))
+            raise HoldfastError(f"{as_override(key, value)}: no run has that, but {choices}")
+    matching = [
         row
         for row in rows
         if all(row["settings"].get(key, value) == value for key, value in where.items())
     ]
-    left = len(rows) - len(kept)
-    told = _named("", where).strip()
-    runs = "1 trajectory" if left == 1 else f"{left} trajectories"
-    return kept, [f"{runs} without {told}: left out"] if left else []
+    omitted = len(rows) - len(matching)
+    condition = _method_name("", where).strip()
+    runs = "1 trajectory" if omitted == 1 else f"{omitted} trajectories"
+    return matching, [f"{runs} without {condition}: left out"] if omitted else []

@@ -68,7 +68,7 @@ def read_study(*directories: Path | str, where: Mapping[str, Any] | None = None)
     run has.
     """
     reading = StudyContents()
-    studies, loose = _found(tuple(map(Path, directories)), reading)
+    studies, loose = _collect(tuple(map(Path, directories)), reading)
     for path, question in studies.items():
         if question.get("study") != "search":
             reading.suite(path)
@@ -90,10 +90,14 @@ def read_study(*directories: Path | str, where: Mapping[str, Any] | None = None)
         reading.missing += left_out
     tell_apart(reading.rows)
     cells = pd.DataFrame(reading.rows, columns=list(_TYPES)).astype(_TYPES)
-    missing = [*reading.missing, *_unfinished(cells, reading), *_holes(cells, reading.told)]
+    missing = [
+        *reading.missing,
+        *_unfinished(cells, reading),
+        *_holes(cells, reading.named_missing),
+    ]
     missing += _unlike(reading.rows)
-    cells, matrices, told = aligned(cells, reading.matrices)
-    return Study(cells, matrices, reading.traces, (*missing, *told))
+    cells, matrices, lines = aligned(cells, reading.matrices)
+    return Study(cells, matrices, reading.traces, (*missing, *lines))
 
 
 def final_runs(cells: pd.DataFrame) -> pd.DataFrame:
@@ -103,27 +107,27 @@ def final_runs(cells: pd.DataFrame) -> pd.DataFrame:
     data set those in the stored order of the tasks, where it has some.
     Raises HoldfastError for a method and seed that is there twice.
     """
-    chosen = at_horizon(cells)
-    refuse_repeated(chosen)
-    return chosen
+    runs = at_horizon(cells)
+    refuse_repeated(runs)
+    return runs
 
 
 def refuse_repeated(cells: pd.DataFrame) -> None:
     """Raise HoldfastError for a data set, method and seed that is there twice, and say where."""
-    named = ["dataset", "method", "seed"]
-    again = cells[cells.duplicated(named)]
+    keys = ["dataset", "method", "seed"]
+    again = cells[cells.duplicated(keys)]
     if again.empty:
         return
-    one = again.iloc[0]
-    same = cells[(cells[named] == one[named]).all(axis="columns")]
+    run = again.iloc[0]
+    same = cells[(cells[keys] == run[keys]).all(axis="columns")]
     places = f", in {' and '.join(same['path'][:2])}" if "path" in same else ""
     raise HoldfastError(
-        f"{one['dataset']}: {one['method']} with seed {one['seed']} is there twice{places}; leave "
+        f"{run['dataset']}: {run['method']} with seed {run['seed']} is there twice{places}; leave "
         "one of them out"
     )
 
 
-def _found(
+def _collect(
     directories: tuple[Path, ...], reading: StudyContents
 ) -> tuple[dict[Path, Mapping[str, Any]], list[tuple[Path, Path]]]:
     """Studies with what they ask, and trajectories of none, each with the directory given."""
@@ -132,13 +136,13 @@ def _found(
     seen: set[Path] = set()
     for directory in directories:
         try:
-            found = list(places(directory, _LEVELS))
+            paths = list(places(directory, _LEVELS))
         except OSError as error:
             reading.missing.append(f"{directory}: cannot be read ({error.strerror})")
             continue
-        if not found:
+        if not paths:
             reading.missing.append(f"{directory}: no trajectory there")
-        for path in found:
+        for path in paths:
             if path.resolve() in seen:
                 continue
             seen.add(path.resolve())
@@ -161,19 +165,19 @@ def _unfinished(cells: pd.DataFrame, reading: StudyContents) -> Iterator[str]:
             yield f"{name}: {row['horizon']} of {tasks} tasks learned ({row['path']}){why}"
 
 
-def _holes(cells: pd.DataFrame, told: set[tuple[str, str, int]]) -> Iterator[str]:
+def _holes(cells: pd.DataFrame, named_missing: set[tuple[str, str, int]]) -> Iterator[str]:
     """Seeds that a method lacks and another method of the data set has."""
     for dataset, part in in_report_order(cells).groupby("dataset", sort=False):
         seeds = sorted(part["seed"].unique())
-        for method, own in part.groupby("method", sort=False):
+        for method, runs in part.groupby("method", sort=False):
             lacking = [
                 seed
                 for seed in seeds
-                if seed not in set(own["seed"]) and (dataset, method, seed) not in told
+                if seed not in set(runs["seed"]) and (dataset, method, seed) not in named_missing
             ]
             if lacking:
-                named = ", ".join(map(str, lacking))
-                yield f"{dataset} {method}: no trajectory with seed {named}, which others have"
+                numbers = ", ".join(map(str, lacking))
+                yield f"{dataset} {method}: no trajectory with seed {numbers}, which others have"
 
 
 def _unlike(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -188,11 +192,11 @@ def _unlike(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             )
 
 
-def _same_stream(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def _same_stream(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two runs learn one stream; of two lengths, as far as both have learned it."""
-    if one["tasks"] == other["tasks"]:
-        return bool(one["fingerprint"] == other["fingerprint"])
-    return all(task == same for task, same in zip(one["learned"], other["learned"], strict=False))
+    if row["tasks"] == other["tasks"]:
+        return bool(row["fingerprint"] == other["fingerprint"])
+    return all(task == same for task, same in zip(row["learned"], other["learned"], strict=False))
 
 
 _NAMED = 3  # runs that a line names before it counts the others
@@ -240,7 +244,7 @@ def aligned(
     with one plain line for each data set that has such runs. The rows of searches stay as they
     are; so does a run that was not evaluated at that horizon, and it is named too.
     """
-    cells, matrices, told = cells.copy(), dict(matrices), []
+    cells, matrices, lines = cells.copy(), dict(matrices), []
     for dataset, part in in_report_order(cells).groupby("dataset", sort=False):
         horizon = common_horizon(part["horizon"])
         read, left_out = [], []
@@ -256,16 +260,16 @@ def aligned(
             for column, value in read_at(Path(run["path"]), matrix).items():
                 cells.at[place, column] = value
         if read:
-            told.append(
+            lines.append(
                 f"{dataset}: read after {horizon} tasks, as far as at least half of its runs have "
                 f"come; read there too, though further on: {_first_names(read)}"
             )
         if left_out:
-            told.append(
+            lines.append(
                 f"{dataset}: left out, as they were not evaluated after {horizon} tasks like the "
                 f"others: {_first_names(left_out)}"
             )
-    return cells, matrices, told
+    return cells, matrices, lines
 
 
 def _first_names(runs: list[str]) -> str:

@@ -38,7 +38,7 @@ class Analysis:
         return table[table["dataset"] == dataset].reset_index(drop=True)
 
 
-class _Made(dict[str, pd.DataFrame]):
+class _Tables(dict[str, pd.DataFrame]):
     """Tables by name; for one that the study does not give, HoldfastError says why."""
 
     def __init__(self, tables: Mapping[str, pd.DataFrame], absent: Mapping[str, str]) -> None:
@@ -68,7 +68,7 @@ class StudyPart:
         return bands(curves(self.study))
 
     @cached_property
-    def kept(self) -> ItemTables:
+    def by_item(self) -> ItemTables:
         """What the runs kept of their items and samples."""
         return item_tables(self.runs)
 
@@ -81,8 +81,8 @@ class StudyPart:
     def half_lives(self) -> pd.DataFrame:
         """The half-life of every method with its interval."""
         table = half_lives(self.survival)
-        own = self.means[self.means["metric"] == HALF_LIFE]
-        return table.merge(own[["dataset", "method", "low", "high", "seeds"]], how="left")
+        lives = self.means[self.means["metric"] == HALF_LIFE]
+        return table.merge(lives[["dataset", "method", "low", "high", "seeds"]], how="left")
 
 
 NO_RUN = "no finished run outside a search"
@@ -122,9 +122,9 @@ TABLES = (
     ),
     Table("survival", lambda part: part.survival),
     Table("half_lives", lambda part: part.half_lives),
-    Table("items", lambda part: part.kept.items, _NO_ITEMS),
-    Table("samples", lambda part: part.kept.samples, _NO_SAMPLES),
-    Table("samples_by_age", lambda part: part.kept.samples_by_age, _NO_SAMPLES),
+    Table("items", lambda part: part.by_item.items, _NO_ITEMS),
+    Table("samples", lambda part: part.by_item.samples, _NO_SAMPLES),
+    Table("samples_by_age", lambda part: part.by_item.samples_by_age, _NO_SAMPLES),
 )
 
 
@@ -137,30 +137,30 @@ def analyse(study: Study, wanted: Sequence[Table] = TABLES) -> Analysis:
     """
     datasets = dict.fromkeys([*study.cells["dataset"], *study.traces])
     parts = {name: StudyPart(_of_dataset(study, name)) for name in datasets}
-    every = {"": StudyPart(study)}
-    learned = not every[""].runs.empty
-    made: dict[str, pd.DataFrame] = {}
+    whole = {"": StudyPart(study)}
+    learned = not whole[""].runs.empty
+    tables: dict[str, pd.DataFrame] = {}
     absent: dict[str, str] = {}
     refused: dict[tuple[str, str], str] = {}
     for table in wanted:
-        found, reasons = [], {}
-        for dataset, part in (every if table.across else parts).items():
+        pieces, reasons = [], {}
+        for dataset, part in (whole if table.across else parts).items():
             if part.runs.empty and not table.of_search:
                 continue
             try:
-                found.append(table.make(part))
+                pieces.append(table.make(part))
             except HoldfastError as error:
                 reasons[dataset] = str(error)
-        found = [one for one in found if len(one)]
+        pieces = [piece for piece in pieces if len(piece)]
         refused |= {(table.name, dataset): why for dataset, why in reasons.items()}
-        if found:
-            made[table.name] = pd.concat(found, ignore_index=True)
+        if pieces:
+            tables[table.name] = pd.concat(pieces, ignore_index=True)
             absent |= {f"{table.name} of {dataset}": why for dataset, why in reasons.items()}
         elif reasons:
             absent[table.name] = "; ".join(dict.fromkeys(reasons.values()))
         else:
             absent[table.name] = table.empty if learned or table.of_search else NO_RUN
-    return Analysis(_Made(made, absent), absent, refused)
+    return Analysis(_Tables(tables, absent), absent, refused)
 
 
 def markdown(table: pd.DataFrame) -> str:
@@ -177,8 +177,8 @@ def json_rows(table: pd.DataFrame) -> str:
 
     Numbers have all their digits, as in CSV: a p of 3e-14 is no 0.
     """
-    known = table.replace([math.inf, -math.inf], math.nan).astype(object)
-    return json_text(known.where(known.notna(), None).to_dict("records"))
+    values = table.replace([math.inf, -math.inf], math.nan).astype(object)
+    return json_text(values.where(values.notna(), None).to_dict("records"))
 
 
 def _of_dataset(study: Study, dataset: str) -> Study:

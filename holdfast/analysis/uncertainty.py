@@ -90,15 +90,15 @@ def means(study: Study) -> pd.DataFrame:
         for metric in METRICS:
             values = by_seed(part, study.matrices, metric)
             for method in dict.fromkeys(part["method"]):
-                each = np.array(list(values.get(method, {}).values()))
+                per_seed = np.array(list(values.get(method, {}).values()))
                 # A mean over the seeds that happen to be defined would not be comparable.
-                whole = len(each) == seeds[method]
-                told = (float(each.mean()), *bounds(each)) if whole else (math.nan,) * 3
-                rows.append((dataset, method, metric, *told, seeds[method]))
-        for method, own in _curves(part, study.matrices).items():
-            life = Lifetime(list(own.values()))
+                whole = len(per_seed) == seeds[method]
+                estimate = (float(per_seed.mean()), *bounds(per_seed)) if whole else (math.nan,) * 3
+                rows.append((dataset, method, metric, *estimate, seeds[method]))
+        for method, curves in _curves(part, study.matrices).items():
+            life = Lifetime(list(curves.values()))
             numbers = [life.known(age) for age in (life.value, *life.bounds())]
-            rows.append((dataset, method, HALF_LIFE, *numbers, len(own)))
+            rows.append((dataset, method, HALF_LIFE, *numbers, len(curves)))
     return pd.DataFrame(
         rows, columns=["dataset", "method", "metric", "value", "low", "high", "seeds"]
     )
@@ -117,26 +117,28 @@ def differences(study: Study) -> pd.DataFrame:
     """
     rows: list[tuple[object, ...]] = []
     for dataset, part in final_runs(study.cells).groupby("dataset", sort=False):
-        found: list[tuple[str, str, str, float, float, float, int]] = []
+        pairs: list[tuple[str, str, str, float, float, float, int]] = []
         for metric in METRICS:
             values = by_seed(part, study.matrices, metric)
-            means = {name: float(np.mean(list(own.values()))) for name, own in values.items()}
+            means = {
+                name: float(np.mean(list(of_seeds.values()))) for name, of_seeds in values.items()
+            }
             ordered = sorted(means, key=lambda name: (-means[name], name))
             for first, second in itertools.combinations(ordered, 2):
-                each = contrasted(values, {first: 1.0, second: -1.0})
-                if len(each) > 1:
-                    apart = (float(each.mean()), *interval(each), len(each))
-                    found.append((metric, first, second, *apart))
-        found += [(HALF_LIFE, *told) for told in lives_apart(_curves(part, study.matrices))]
-        for *key, difference, low, high, seeds in found:
+                per_seed = contrasted(values, {first: 1.0, second: -1.0})
+                if len(per_seed) > 1:
+                    apart = (float(per_seed.mean()), *interval(per_seed), len(per_seed))
+                    pairs.append((metric, first, second, *apart))
+        pairs += [(HALF_LIFE, *pair) for pair in lives_apart(_curves(part, study.matrices))]
+        for *key, difference, low, high, seeds in pairs:
             rows.append((dataset, *key, difference, low, high, low <= 0 <= high, seeds))
-    named = ["dataset", "metric", "method", "other"]
-    return pd.DataFrame(rows, columns=[*named, "difference", "low", "high", "noise", "seeds"])
+    keys = ["dataset", "metric", "method", "other"]
+    return pd.DataFrame(rows, columns=[*keys, "difference", "low", "high", "noise", "seeds"])
 
 
-def bounds(each: NDArray[np.float64]) -> tuple[float, float]:
+def bounds(values: NDArray[np.float64]) -> tuple[float, float]:
     """The interval of values [seeds, tasks]; NaN with fewer than two seeds."""
-    return interval(each) if len(each) > 1 else (math.nan, math.nan)
+    return interval(values) if len(values) > 1 else (math.nan, math.nan)
 
 
 def contrasted(values: BySeed, weights: Mapping[str, float]) -> NDArray[np.float64]:
@@ -153,24 +155,24 @@ def by_seed(
     runs: pd.DataFrame, matrices: Mapping[str, RecallMatrix], metric: str
 ) -> dict[str, dict[int, NDArray[np.float64]]]:
     """The part of each task in a metric [tasks], by method and seed, where it is defined."""
-    found: dict[str, dict[int, NDArray[np.float64]]] = {}
+    values_by_seed: dict[str, dict[int, NDArray[np.float64]]] = {}
     for row in runs.to_dict("records"):
         values = terms(matrices[row["path"]], metric)
         if len(values) and not np.isnan(values).any():
-            found.setdefault(row["method"], {})[row["seed"]] = values
-    return found
+            values_by_seed.setdefault(row["method"], {})[row["seed"]] = values
+    return values_by_seed
 
 
 def _curves(
     runs: pd.DataFrame, matrices: Mapping[str, RecallMatrix]
 ) -> dict[str, dict[int, NDArray[np.float64]]]:
     """Recall by task and age of every method and seed that has learned something."""
-    found: dict[str, dict[int, NDArray[np.float64]]] = {}
+    curves: dict[str, dict[int, NDArray[np.float64]]] = {}
     for row in runs.to_dict("records"):
         if matrices[row["path"]].horizon:
             values = recall_by_age(matrices[row["path"]])
-            found.setdefault(row["method"], {})[row["seed"]] = values
-    return found
+            curves.setdefault(row["method"], {})[row["seed"]] = values
+    return curves
 
 
 class Lifetime:
@@ -213,10 +215,10 @@ def recall_by_age(matrix: RecallMatrix) -> NDArray[np.float64]:
     """M[j + a, j] by task j and age a [tasks, ages]; NaN where it was not observed."""
     learned = matrix.accuracies()[1:, 1:-1]
     tasks = len(learned)
-    found = np.full((tasks, tasks), np.nan)
+    by_age = np.full((tasks, tasks), np.nan)
     for task in range(tasks):
-        found[task, : tasks - task] = learned[task:, task]
-    return found
+        by_age[task, : tasks - task] = learned[task:, task]
+    return by_age
 
 
 def lives_apart(curves: BySeed) -> Iterator[tuple[str, str, float, float, float, int]]:
@@ -231,8 +233,10 @@ def lives_apart(curves: BySeed) -> Iterator[tuple[str, str, float, float, float,
     def lifetime(method: str, seeds: tuple[int, ...]) -> Lifetime:
         return Lifetime([curves[method][seed] for seed in seeds])
 
-    every = {name: lifetime(name, tuple(sorted(own))).value for name, own in curves.items()}
-    ordered = sorted(every, key=lambda name: (-every[name], name))
+    half_life = {
+        name: lifetime(name, tuple(sorted(of_seeds))).value for name, of_seeds in curves.items()
+    }
+    ordered = sorted(half_life, key=lambda name: (-half_life[name], name))
     for first, second in itertools.combinations(ordered, 2):
         seeds = tuple(sorted(set(curves[first]) & set(curves[second])))
         if len(seeds) < 2:

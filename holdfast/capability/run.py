@@ -26,7 +26,13 @@ from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.core.files import append, cut, lock_directory, read_bytes
 from holdfast.core.own import refuse_links
 from holdfast.learning.recorded import Recorded
-from holdfast.results.capability import asked, boundary, model_after, read_result, write_result
+from holdfast.results.capability import (
+    boundary,
+    measurement_settings,
+    model_after,
+    read_result,
+    write_result,
+)
 
 # Suite name -> context manager of its progress bar.
 Showing = Callable[[str], AbstractContextManager[Progress]]
@@ -84,12 +90,12 @@ class Question:
 def suites(redux_errors: Errors = "drop") -> dict[str, Suite]:
     """Every suite by its name. redux_errors: how to treat items that MMLU-Redux marks as wrong."""
     letters = LetterChoice("mmlu_redux", redux_errors), LetterChoice("mmlu")
-    known: tuple[Suite, ...] = (GSM8K, MATH, MGSM, *letters, Text("text"), Text("corpus"))
-    return {suite.name: suite for suite in known}
+    all_suites: tuple[Suite, ...] = (GSM8K, MATH, MGSM, *letters, Text("text"), Text("corpus"))
+    return {suite.name: suite for suite in all_suites}
 
 
 def questions(
-    known: Mapping[str, Suite], names: Sequence[str], data_root: Path | None, limit: int | None
+    by_name: Mapping[str, Suite], names: Sequence[str], data_root: Path | None, limit: int | None
 ) -> list[Question]:
     """Read the items of the named suites, at most ``limit`` of each; None for all.
 
@@ -97,15 +103,15 @@ def questions(
     (naming the nearest), and files that are missing, hold no item, or give two items the same id.
     """
     if not names:
-        raise HoldfastError(f"--tasks names no suite; known are {', '.join(known)}")
+        raise HoldfastError(f"--tasks names no suite; known are {', '.join(by_name)}")
     for name in names:
-        if name not in known:
-            raise HoldfastError(f'unknown task "{name}"; {did_you_mean(name, known)}')
+        if name not in by_name:
+            raise HoldfastError(f'unknown task "{name}"; {did_you_mean(name, by_name)}')
     if limit is not None and limit < 1:
         raise HoldfastError(f"--limit {limit} leaves nothing to ask; give at least 1")
     if data_root is not None and not data_root.is_dir():
         raise HoldfastError(f"--data-root {data_root}: is no folder; give the one with the files")
-    chosen = [known[name] for name in dict.fromkeys(names)]
+    chosen = [by_name[name] for name in dict.fromkeys(names)]
     return [Question(suite, spread(_items(suite, data_root), limit)) for suite in chosen]
 
 
@@ -135,20 +141,22 @@ def measure(model: Model, questions: Sequence[Question], showing: Showing) -> No
     """
     place = model.directory
     settings = {
-        one.suite.name: asked(
+        question.suite.name: measurement_settings(
             model.fingerprint,
-            ((item.id, item.prompt, item.target, item.details) for item in one.items),
-            one.suite.settings,
+            ((item.id, item.prompt, item.target, item.details) for item in question.items),
+            question.suite.settings,
         )
-        for one in questions
+        for question in questions
     }
-    unfinished = [one for one in questions if not _finished(place, one, settings)]
+    unfinished = [question for question in questions if not _finished(place, question, settings)]
     if not unfinished:
         return
     backbone = model.load()
     for question in unfinished:
         question.suite.check(backbone)
-    with lock_directory(place, parts=[f"{one.suite.name}.samples.jsonl" for one in unfinished]):
+    with lock_directory(
+        place, parts=[f"{question.suite.name}.samples.jsonl" for question in unfinished]
+    ):
         for question in unfinished:
             # Another process may have finished this suite while the model was loading.
             if not _finished(place, question, settings):
@@ -174,11 +182,11 @@ def _answer(
         path.unlink(missing_ok=True)  # the settings of these samples are unknown
         write_result(place, name, settings, None)
     answers = stored_samples(path)
-    rest = [item for item in question.items if item.id not in answers]
-    done, total = len(question.items) - len(rest), len(question.items)
+    unanswered = [item for item in question.items if item.id not in answers]
+    done, total = len(question.items) - len(unanswered), len(question.items)
     correct = sum(answers[item.id].correct for item in question.items if item.id in answers)
     progress(done, total, "")
-    for sample in question.suite.answer(backbone, rest):
+    for sample in question.suite.answer(backbone, unanswered):
         append(path, json.dumps(asdict(sample)) + "\n")
         answers[sample.id] = sample
         done, correct = done + 1, correct + sample.correct
@@ -198,7 +206,7 @@ def stored_samples(path: Path) -> dict[str, Sample]:
     whole = content[: content.rfind(b"\n") + 1]
     if len(whole) < len(content):
         cut(path, len(whole))
-    found = {}
+    samples = {}
     for number, line in enumerate(whole.splitlines(), start=1):
         try:
             sample = Sample(**json.loads(line))
@@ -206,5 +214,5 @@ def stored_samples(path: Path) -> dict[str, Sample]:
             raise HoldfastError(
                 f"{path} line {number}: is no sample; remove the line, and its item is asked again"
             ) from None
-        found[sample.id] = sample
-    return found
+        samples[sample.id] = sample
+    return samples

@@ -8,7 +8,7 @@ from holdfast.core.own import refuse_links
 from holdfast.core.processes import is_rank_zero
 from holdfast.evaluation.text import bits_per_byte, everyday_passages, lengths, settings
 from holdfast.learning.learner import Learner
-from holdfast.results.capability import asked, boundary, text_score, write_result
+from holdfast.results.capability import boundary, measurement_settings, text_score, write_result
 
 
 def measure_text(learner: Learner, trajectory: Path, after_task: int, model: str) -> float:
@@ -22,7 +22,7 @@ def measure_text(learner: Learner, trajectory: Path, after_task: int, model: str
     items: list[tuple[str, str, str, dict[str, str]]] = [
         (passage.id, passage.text, "", {}) for passage in passages
     ]
-    question = asked(model, items, settings())
+    question = measurement_settings(model, items, settings())
     value = bits_per_byte(measured)
     if is_rank_zero():
         place = boundary(trajectory, after_task)

@@ -60,7 +60,6 @@ def plot_capability(capability: pd.DataFrame) -> Figure:
     last = answered.groupby(["dataset", "method"])["after_task"].transform("max")
     scores = answered[answered["after_task"] == last]
     style.refuse_empty(len(scores), "capability")
-    known = scores.dropna(subset="before")
     suites = dict.fromkeys(scores["suite"])
     colours = {name: _COLOURS[place % len(_COLOURS)] for place, name in enumerate(suites)}
     datasets = names.datasets_in_order(scores["dataset"])
@@ -74,7 +73,7 @@ def plot_capability(capability: pd.DataFrame) -> Figure:
     handles: list[Patch | Line2D] = [
         Patch(color=colour, label=names.plain(name)) for name, colour in colours.items()
     ]
-    if len(known):
+    if scores["before"].notna().any():
         handles.append(Line2D([], [], color=names.BLACK, linewidth=1, label="base model"))
     style.bottom_legend(figure, handles)
     return figure
@@ -112,8 +111,8 @@ def plot_samples(samples: pd.DataFrame, by_age: pd.DataFrame) -> Figure:
     figure = style.Drawing(style.PAGE, 0.4 + 1.7 * len(groups))
     panels = figure.subplots(len(groups), 2, squeeze=False)
     for (left, right), ((dataset, method), part) in zip(panels, groups, strict=True):
-        own = by_age[(by_age["dataset"] == dataset) & (by_age["method"] == method)]
-        left.bar(own["age"], own["share"], 1.0, color=names.BLUE, linewidth=0)
+        ages = by_age[(by_age["dataset"] == dataset) & (by_age["method"] == method)]
+        left.bar(ages["age"], ages["share"], 1.0, color=names.BLUE, linewidth=0)
         left.set(xlabel="age of the task that is asked", ylabel="samples")
         left.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         kinds = part[["task", *KINDS, "distinct"]].groupby("task").mean().reset_index()
@@ -142,10 +141,10 @@ def plot_evaluation(values: Mapping[str, Any]) -> Figure:
     """
     rows = values["rows"]
     parts = {}
-    for title, wanted in _PARTS.items():
+    for title, labels in _PARTS.items():
         measured = {
             f"{label} ({rows[name]['of']})": rows[name]
-            for name, label in wanted.items()
+            for name, label in labels.items()
             if name in rows and any(rows[name][side] is not None for side, _, _ in _SIDES)
         }
         if measured:

@@ -65,13 +65,13 @@ def plot_matrices(study: Study, methods: Sequence[str] | None = None) -> Figure:
         )
     rows: list[tuple[str, list[_Map]]] = []
     for dataset in names.datasets_in_order(dataset for dataset, _ in matrices):
-        shown = [matrices.get((dataset, method)) for method in columns]
-        finals = np.array([-1.0 if one is None else final(one) for one in shown])
-        best = int(finals.argmax()) if sum(one is not None for one in shown) > 1 else -1
+        row = [matrices.get((dataset, method)) for method in columns]
+        finals = np.array([-1.0 if matrix is None else final(matrix) for matrix in row])
+        best = int(finals.argmax()) if sum(matrix is not None for matrix in row) > 1 else -1
         titles = [names.method_lines(method) if not rows else "" for method in columns]
         maps = [
-            _Map(one, title, outlined=place == best)
-            for place, (one, title) in enumerate(zip(shown, titles, strict=True))
+            _Map(matrix, title, outlined=place == best)
+            for place, (matrix, title) in enumerate(zip(row, titles, strict=True))
         ]
         rows.append((f"{names.dataset_name(dataset)}\nafter task", maps))
     return _sheet(rows)
@@ -84,7 +84,9 @@ def leading_methods(methods: Sequence[str], most: int = 6) -> list[str]:
     Of several settings of vanilla, or of it, the best counts.
     """
     kinds = ((VANILLA,), (*ANCHORS, *ALLOCATIONS))
-    firsts = [next((one for one in methods if tag_of(one) in tags), None) for tags in kinds]
+    firsts = [
+        next((method for method in methods if tag_of(method) in tags), None) for tags in kinds
+    ]
     fixed = [method for method in firsts if method is not None]
     best = [method for method in dict.fromkeys(methods) if method not in fixed]
     chosen = {*fixed, *best[: most - len(fixed)]}
@@ -100,12 +102,12 @@ def median_seeds(
     cells are those that analysis.final_runs selects. Source: app:res-matrices.
     """
     cells = final_runs(study.cells)
-    chosen = {}
+    medians = {}
     for key, rows in cells[cells["method"].isin(methods)].groupby(["dataset", "method"]):
         ranked = rows.dropna(subset="final").sort_values(["final", "seed"])
         if len(ranked):
-            chosen[key] = study.matrices[ranked["path"].iloc[(len(ranked) - 1) // 2]]
-    return chosen
+            medians[key] = study.matrices[ranked["path"].iloc[(len(ranked) - 1) // 2]]
+    return medians
 
 
 class _Map(NamedTuple):
@@ -122,16 +124,19 @@ def _sheet(rows: Sequence[tuple[str, Sequence[_Map]]]) -> Figure:
     columns = max(len(maps) for _, maps in rows)
     width = style.PAGE if columns > 2 else style.COLUMN
     inches = (width - 1.2) / (columns * _PITCH)  # of a map, beside labels and colour bar
-    heads = [0.14 * (1 + max(one.title.count("\n") for one in maps)) / inches for _, maps in rows]
+    heads = [
+        0.14 * (1 + max(heat_map.title.count("\n") for heat_map in maps)) / inches
+        for _, maps in rows
+    ]
     height = inches * (len(rows) * _PITCH + sum(heads)) + 0.4
     figure = style.Drawing(width, height)
     axes = figure.add_subplot()
     y, ticks = 0.0, {}
     for (label, maps), head in zip(rows, heads, strict=True):
         y += head
-        side = max(one.matrix.horizon if one.matrix else 1 for one in maps)
-        for column, one in enumerate(maps):
-            _draw(axes, one, column * _PITCH, y, side, inches)
+        side = max(heat_map.matrix.horizon if heat_map.matrix else 1 for heat_map in maps)
+        for column, heat_map in enumerate(maps):
+            _draw(axes, heat_map, column * _PITCH, y, side, inches)
         for task in sorted({1, max(1, side)}):
             ticks[y + (task - 0.5) / side] = str(task)
         axes.annotate(
@@ -168,15 +173,15 @@ def _sheet(rows: Sequence[tuple[str, Sequence[_Map]]]) -> Figure:
     return figure
 
 
-def _draw(axes: Axes, one: _Map, x: float, y: float, side: int, inches: float) -> None:
+def _draw(axes: Axes, heat_map: _Map, x: float, y: float, side: int, inches: float) -> None:
     """Draw a map, its top left corner at (x, y), one wide if it has ``side`` tasks."""
-    title = axes.text(x + 0.5, y - 0.02, one.title, ha="center", fontsize=style.MEDIUM)
+    title = axes.text(x + 0.5, y - 0.02, heat_map.title, ha="center", fontsize=style.MEDIUM)
     title.set_in_layout(False)  # a long one would leave no width to the maps
-    if one.matrix is None:
+    if heat_map.matrix is None:
         axes.text(x + 0.5, y + 0.5, "not run", ha="center", fontsize=style.SMALL, color="grey")
         return
-    tasks = one.matrix.horizon
-    values = np.ma.masked_invalid(one.matrix.accuracies()[1:, 1 : tasks + 1])
+    tasks = heat_map.matrix.horizon
+    values = np.ma.masked_invalid(heat_map.matrix.accuracies()[1:, 1 : tasks + 1])
     # Accuracy on a task before it is learned is transfer, not memory.
     values[np.triu_indices(tasks, k=1)] = np.ma.masked
     end = tasks / side
@@ -189,7 +194,7 @@ def _draw(axes: Axes, one: _Map, x: float, y: float, side: int, inches: float) -
         extent=(x, x + end, y + end, y),
         interpolation="none",
     )
-    if one.outlined:
+    if heat_map.outlined:
         colour = names.VERMILION
         axes.add_patch(Rectangle((x, y), end, end, fill=False, color=colour, linewidth=1.6))
     else:
@@ -243,13 +248,13 @@ def plot_noise(table: pd.DataFrame) -> Figure:
         labels = [names.method_name(method) for method in methods]
         # Where pairs lack seeds in common, one that is better may stand below the other.
         pairs = zip(rows["method"], rows["other"], strict=True)
-        left = int(all(methods.index(one) < methods.index(other) for one, other in pairs))
-        count = len(methods) - left
+        offset = int(all(methods.index(better) < methods.index(worse) for better, worse in pairs))
+        count = len(methods) - offset
         axes.set_xticks(
-            range(left, len(methods)), labels[left:], rotation=45, ha="right", fontsize=6
+            range(offset, len(methods)), labels[offset:], rotation=45, ha="right", fontsize=6
         )
         axes.set_yticks(range(count), labels[:count], fontsize=6)
-        axes.set(xlim=(left - 0.5, len(methods) - 0.5), ylim=(count - 0.5, -0.5))
+        axes.set(xlim=(offset - 0.5, len(methods) - 0.5), ylim=(count - 0.5, -0.5))
         axes.spines[:].set_visible(False)
         axes.tick_params(length=0)
         style.title(axes, names.dataset_name(dataset), "left")

@@ -68,12 +68,16 @@ def looks(methods: Iterable[str]) -> dict[str, Look]:
         anchors, allocation = mechanisms(method)
         again = (anchors, allocation) in parts.values()
         parts[method] = ((method,) if again else anchors), allocation
-    known = {anchors: _LOOKS[anchors] for anchors, _ in parts.values() if anchors in _LOOKS}
-    free = cycle([look for look in _LOOKS.values() if look not in known.values()] or [(BLACK, "h")])
+    assigned = {anchors: _LOOKS[anchors] for anchors, _ in parts.values() if anchors in _LOOKS}
+    free = cycle(
+        [look for look in _LOOKS.values() if look not in assigned.values()] or [(BLACK, "h")]
+    )
     for anchors, _ in parts.values():
-        if anchors not in known:
-            known[anchors] = next(free)
-    return {method: Look(*known[parts[method][0]], _LINES[parts[method][1]]) for method in methods}
+        if anchors not in assigned:
+            assigned[anchors] = next(free)
+    return {
+        method: Look(*assigned[parts[method][0]], _LINES[parts[method][1]]) for method in methods
+    }
 
 
 def method_name(method: str) -> str:
@@ -95,8 +99,8 @@ def method_lines(method: str) -> str:
 
 def short_name(mechanism: str) -> str:
     """``replay`` as ``R``; another package's mechanism by its own name."""
-    known = BY_TAG.get(mechanism)
-    return mechanism if known is None else known.short
+    entry = BY_TAG.get(mechanism)
+    return mechanism if entry is None else entry.short
 
 
 def dataset_name(dataset: str) -> str:

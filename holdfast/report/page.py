@@ -19,7 +19,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from holdfast.analysis.configurations import SPREAD
-from holdfast.analysis.reading import flat
 from holdfast.analysis.study import Study, at_horizon, in_report_order
 from holdfast.analysis.tables import Analysis, analyse
 from holdfast.core.errors import HoldfastError
@@ -30,6 +29,7 @@ from holdfast.report.figures import inline_svg, study_figures
 from holdfast.report.html import filled
 from holdfast.report.matrices import plot_comparison
 from holdfast.results import Description, RecallMatrix
+from holdfast.results.record import flat
 
 _MOST = 96  # heat maps of a data set
 
@@ -74,7 +74,7 @@ def render(study: Study, path: Path, *, title: str | None = None) -> str:
         missing=study.missing,
         unread=configs.count(None),
         runs=_runs(study.cells, configs, path),
-        settings=_settings([one for one in configs if one is not None]),
+        settings=_settings([config for config in configs if config is not None]),
     )
 
 
@@ -85,8 +85,8 @@ def _part(study: Study, dataset: str, place: str) -> dict[str, Any]:
     if shown.empty:  # only searches: their finalists, once where two share a trajectory
         last = cells[cells["horizon"] == cells["horizon"].max()].drop_duplicates("path")
         shown = last.assign(method=last["candidate"], searched=False)
-    own = replace(study, cells=shown, traces={}, missing=())
-    analysis = analyse(own)
+    shown_study = replace(study, cells=shown, traces={}, missing=())
+    analysis = analyse(shown_study)
     tables = {name: analysis.of(dataset, name) for name in analysis.tables}
     tables |= {name: shape(tables[name]) for name, shape in _SHAPED.items() if name in tables}
     tables["search"] = study.traces.get(dataset, pd.DataFrame())
@@ -96,7 +96,7 @@ def _part(study: Study, dataset: str, place: str) -> dict[str, Any]:
         "refused": [*_refused(analysis), *_left_out(shown)],
         "figures": {
             name: inline_svg(figure, f"{place}-{name}")
-            for name, figure in _figures(own, analysis).items()
+            for name, figure in _figures(shown_study, analysis).items()
         },
         "tables": {name: readable(table) for name, table in tables.items() if len(table)},
     }
@@ -114,8 +114,8 @@ def _figures(study: Study, analysis: Analysis) -> dict[str, Figure]:
         while title in runs:
             title += " again"  # such a study has no means, and says so
         runs[title] = study.matrices[run.path]
-    drawn = figures["matrices"].axes[0].images if "matrices" in figures else []
-    if len(runs) > len(drawn):
+    images = figures["matrices"].axes[0].images if "matrices" in figures else []
+    if len(runs) > len(images):
         figures["trajectories"] = plot_comparison(runs)
     return figures
 
@@ -200,13 +200,13 @@ def _runs(
 
 def _settings(configs: Sequence[Description]) -> Iterator[tuple[str, list[tuple[str, int]]]]:
     """Each setting with its values, and of how many runs each is; 0 where it is that of all."""
-    found: dict[str, Counter[str]] = defaultdict(Counter)
-    for one in configs:
-        for what, source in (("stream", one.stream), ("backbone", one.backbone)):
-            found[what][f"{source['name']}, fingerprint {source['fingerprint']}"] += 1
-        found["versions"][", ".join(f"{key} {text}" for key, text in one.versions.items())] += 1
-        for name, value in flat(one.config).items():
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for config in configs:
+        for section, source in (("stream", config.stream), ("backbone", config.backbone)):
+            counts[section][f"{source['name']}, fingerprint {source['fingerprint']}"] += 1
+        counts["versions"][", ".join(f"{key} {text}" for key, text in config.versions.items())] += 1
+        for name, value in flat(config.config).items():
             if name not in ("method", "seed"):  # which name a run
-                found[name][json.dumps(value)] += 1
-    for name, values in found.items():
+                counts[name][json.dumps(value)] += 1
+    for name, values in counts.items():
         yield name, [(text, runs % len(configs)) for text, runs in sorted(values.items())]

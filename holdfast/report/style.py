@@ -48,10 +48,10 @@ def panels(
     grid = figure.subplots(rows, columns, squeeze=False, **options)
     for unused in grid.flat[count:]:
         unused.remove()
-    drawn = list(grid.flat[:count])
-    for axes in drawn:
+    used = list(grid.flat[:count])
+    for axes in used:
         dress(axes)
-    return figure, drawn
+    return figure, used
 
 
 def legend_width(labels: Iterable[str]) -> float:
@@ -91,7 +91,7 @@ def share_axis(axes: Axes, highest: float) -> None:
 def bottom_legend(figure: Figure, handles: Sequence[Artist]) -> None:
     """A legend below all panels, in one row if the figure is wide enough."""
     wide = figure.get_figwidth() > (COLUMN + PAGE) / 2
-    longest = max((len(str(one.get_label())) for one in handles), default=0)
+    longest = max((len(str(handle.get_label())) for handle in handles), default=0)
     # A letter is about 0.6 of the font's size wide; the handle and the gaps are five letters.
     fitting = int(72 * figure.get_figwidth() / (0.6 * SMALL * (longest + 5)))
     figure.legend(
@@ -104,7 +104,7 @@ def bottom_legend(figure: Figure, handles: Sequence[Artist]) -> None:
     )
 
 
-def refuse_empty(rows: int, what: str) -> None:
+def refuse_empty(rows: int, name: str) -> None:
     """Raise HoldfastError when there is nothing to draw."""
     if not rows:
-        raise HoldfastError(f"{what}: the table is empty; give at least one finished trajectory")
+        raise HoldfastError(f"{name}: the table is empty; give at least one finished trajectory")

@@ -83,7 +83,7 @@ def boundary(trajectory: Path, after_task: int) -> Path:
     return trajectory / "capability" / f"after_{after_task}"
 
 
-def asked(
+def measurement_settings(
     model: str, items: Iterable[tuple[Any, ...]], options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The settings that identify a measurement.
@@ -91,8 +91,8 @@ def asked(
     model: a fingerprint of its weights; items: id, prompt, target and details of each item that is
     asked; options: the suite's own settings.
     """
-    told = [list(item) for item in items]
-    return {"model": model, "items": len(told), "data": sha256_of(told), **options}
+    rows = [list(item) for item in items]
+    return {"model": model, "items": len(rows), "data": sha256_of(rows), **options}
 
 
 def model_after(identity: str, tasks: Iterable[str]) -> str:
@@ -160,12 +160,12 @@ def read_capability(trajectory_directory: Path | str) -> list[CapabilityRow]:
 
     Raises HoldfastError naming a damaged file.
     """
-    found = []
+    folders = []
     for folder in (Path(trajectory_directory) / "capability").glob("after_*"):
         number = _BOUNDARY.fullmatch(folder.name)
         if number and folder.is_dir():
-            found.append((int(number[1]), folder))
-    return [row for task, folder in sorted(found) for row in read_boundary(folder, task)]
+            folders.append((int(number[1]), folder))
+    return [row for task, folder in sorted(folders) for row in read_boundary(folder, task)]
 
 
 def read_verdicts(directory: Path, row: CapabilityRow) -> dict[str, tuple[float, float]]:
@@ -178,20 +178,20 @@ def read_verdicts(directory: Path, row: CapabilityRow) -> dict[str, tuple[float,
     path = directory / f"{row.suite}.samples.jsonl"
     if not path.exists():
         return {}
-    found: dict[str, tuple[float, float]] = {}
+    verdicts: dict[str, tuple[float, float]] = {}
     for number, line in enumerate(read_bytes(path).splitlines(), start=1):
         try:
             sample = json.loads(line)
             details = sample["details"]
             text = (details["bits"], details["bytes"]) if row.score is None else None
-            found[str(sample["id"])] = text or (float(sample["correct"]), 1.0)
+            verdicts[str(sample["id"])] = text or (float(sample["correct"]), 1.0)
         except (ValueError, KeyError, TypeError):
             raise HoldfastError(
                 f"{path} line {number}: is no sample; restore the file, or remove it and do without"
             ) from None
-    right = sum(value for value, _ in found.values())
-    whole = len(found) == row.items and (row.score is None or right == row.correct)
-    return found if whole else {}
+    right = sum(value for value, _ in verdicts.values())
+    whole = len(verdicts) == row.items and (row.score is None or right == row.correct)
+    return verdicts if whole else {}
 
 
 def _row(path: Path, after_task: int, record: dict[str, Any]) -> CapabilityRow:
@@ -204,7 +204,7 @@ def _row(path: Path, after_task: int, record: dict[str, Any]) -> CapabilityRow:
             score=None if counts["score"] is None else float(counts["score"]),
             **{key: int(counts[key]) for key in ("items", "answered", "extracted", "correct")},
             bits_per_byte=None if bits is None else float(bits),
-            settings={key: one for key, one in record["settings"].items() if key != "model"},
+            settings={key: value for key, value in record["settings"].items() if key != "model"},
         )
     except (KeyError, TypeError, ValueError):
         raise HoldfastError(

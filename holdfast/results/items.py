@@ -19,7 +19,10 @@ FOLDER, SAMPLES = "items", "replay"
 
 def write_row(directory: Path, after_task: int, recalled: Mapping[int, Sequence[bool]]) -> None:
     """Write the verdicts of one row. recalled: by task from 1, one for each of its items."""
-    bits = {str(task): "".join("01"[one] for one in each) for task, each in recalled.items()}
+    bits = {
+        str(task): "".join("01"[verdict] for verdict in verdicts)
+        for task, verdicts in recalled.items()
+    }
     text = json.dumps({"after_task": after_task, "recalled": bits}, indent=0) + "\n"
     write_text_atomically(make_folder(directory / FOLDER) / f"row-{after_task:04d}.json", text)
 
@@ -35,7 +38,7 @@ def read_rows(directory: Path, horizon: int) -> dict[int, dict[int, list[bool]]]
         try:
             after_task = int(value["after_task"])
             row = {
-                int(task): [_bit(one) for one in bits] for task, bits in value["recalled"].items()
+                int(task): [_bit(bit) for bit in bits] for task, bits in value["recalled"].items()
             }
         except (KeyError, TypeError, ValueError, AttributeError):
             raise HoldfastError(

@@ -81,7 +81,7 @@ class RecallMatrix:
         for task, counts in row.items():
             on_task = operator.index(task)
             # As plain integers; TypeError for fractions.
-            entry = Entry(*(operator.index(one) for one in counts if one is not None))
+            entry = Entry(*(operator.index(count) for count in counts if count is not None))
             complaint = _complaint(after_task, on_task, entry)
             if complaint:
                 raise HoldfastError(f"row {after_task}, task {on_task}: {complaint}")
@@ -108,8 +108,8 @@ class RecallMatrix:
         not be taken for metrics of this horizon.
         """
         if horizon != 0 and horizon not in self._rows:
-            seen = ", ".join(map(str, self._rows)) or "none"
-            raise HoldfastError(f"no row after task {horizon} in the matrix; its rows: {seen}")
+            rows = ", ".join(map(str, self._rows)) or "none"
+            raise HoldfastError(f"no row after task {horizon} in the matrix; its rows: {rows}")
         return self._from_rows({i: row for i, row in self._rows.items() if i <= horizon})
 
     @property
@@ -170,8 +170,10 @@ class RecallMatrix:
         """
         lines = text.splitlines()
         if not lines or lines[0] != HEADER:
-            found = lines[0] if lines else ""
-            raise HoldfastError(f'{source} line 1: expected the header "{HEADER}", found "{found}"')
+            first_line = lines[0] if lines else ""
+            raise HoldfastError(
+                f'{source} line 1: expected the header "{HEADER}", found "{first_line}"'
+            )
         rows: dict[int, dict[int, Entry]] = {}
         entry_of = functools.cache(_entry)  # many lines have the same counts
         for number, line in enumerate(lines[1:], start=2):
@@ -209,13 +211,13 @@ class RecallMatrix:
         return cls.from_csv(text, source=str(path))
 
     def __getitem__(self, entry: tuple[int, int]) -> float:
-        asked: Any = entry
-        if not isinstance(asked, tuple) or len(asked) != 2:
+        key: Any = entry
+        if not isinstance(key, tuple) or len(key) != 2:
             raise HoldfastError(
-                f"[{asked}] is no entry; write matrix[after_task, on_task], or accuracies() for all"
+                f"[{key}] is no entry; write matrix[after_task, on_task], or accuracies() for all"
             )
-        found = self.entry(*entry)
-        return float("nan") if found is None else found.accuracy
+        observed = self.entry(*entry)
+        return float("nan") if observed is None else observed.accuracy
 
     # Without this Python would try matrix[0], matrix[1], ... to iterate.
     __iter__ = None
@@ -245,9 +247,9 @@ class RecallMatrix:
         if not self.horizon:
             return caption(repr(self))
         table = self.accuracies()[1:, 1:-1]
-        shares = [[None if np.isnan(one) else float(one) for one in row] for row in table]
-        told = "after each task (down), recall of each task (across): white none, dark all"
-        return caption(repr(self)) + heat_map(shares) + caption(told)
+        shares = [[None if np.isnan(share) else float(share) for share in row] for row in table]
+        legend = "after each task (down), recall of each task (across): white none, dark all"
+        return caption(repr(self)) + heat_map(shares) + caption(legend)
 
 
 def _complaint(after_task: int, on_task: int, entry: Entry) -> str | None:

@@ -110,13 +110,15 @@ def half_life(matrix: RecallMatrix) -> int | None:
     comes first; ``retention_by_age`` shows which.
     Source: sec. res-time.
     """
-    retention = retention_by_age(matrix)
-    for age, value in enumerate(retention):
-        if math.isnan(value):
-            return None
-        if value < retention[0] / 2 - TIE:
-            return age
-    return None
+    return halving_age(retention_by_age(matrix))
+
+
+def halving_age(curve: NDArray[np.float64]) -> int | None:
+    """The first age at which a curve [ages] is below half of where it began; None as for
+    :func:`half_life`.
+    """
+    stops = np.flatnonzero(np.isnan(curve) | (curve < curve[:1] / 2 - TIE))
+    return int(stops[0]) if stops.size and not np.isnan(curve[stops[0]]) else None
 
 
 def forward_transfer(matrix: RecallMatrix) -> float:
@@ -138,8 +140,8 @@ def box_emission(matrix: RecallMatrix) -> dict[str, float]:
     """
     entries = list(matrix.entries())
     return {
-        "diagonal": _boxed([one for i, j, one in entries if i == j]),
-        "final": _boxed([one for i, j, one in entries if i == matrix.horizon and j <= i]),
+        "diagonal": _boxed([entry for i, j, entry in entries if i == j]),
+        "final": _boxed([entry for i, j, entry in entries if i == matrix.horizon and j <= i]),
     }
 
 
@@ -159,7 +161,7 @@ def summarise(matrix: RecallMatrix) -> dict[str, Metric]:
 
 
 def _boxed(entries: list[Entry]) -> float:
-    counted = [(one.boxed, one.items) for one in entries if one.boxed is not None]
+    counted = [(entry.boxed, entry.items) for entry in entries if entry.boxed is not None]
     items = sum(items for _, items in counted)
     return sum(boxed for boxed, _ in counted) / items if items else math.nan
 

@@ -52,7 +52,7 @@ class Description:
         path = directory / CONFIG_FILE
         values = read_format(path)
         try:
-            found = cls(
+            description = cls(
                 config=dict(values["config"]),
                 identity=str(values["identity"]),
                 numbers=dict(values["numbers"]),
@@ -65,14 +65,14 @@ class Description:
                 f"{path}: is no trajectory's configuration; restore the file, or choose another "
                 "directory"
             ) from None
-        edited = next(_edited(found.config, found.numbers), None)
-        if edited is None and sha256_of(found.numbers) != found.identity:
+        edited = next(_edited(description.config, description.numbers), None)
+        if edited is None and sha256_of(description.numbers) != description.identity:
             edited = "its numbers are not those of its identity"
         if edited:
             raise HoldfastError(
                 f"{path}: was edited after the trajectory began ({edited}); restore the file"
             )
-        return found
+        return description
 
 
 def _edited(config: Any, numbers: Any, place: str = "") -> Iterator[str]:
@@ -84,12 +84,25 @@ def _edited(config: Any, numbers: Any, place: str = "") -> Iterator[str]:
         yield f"{place}: {json.dumps(numbers)} -> {json.dumps(config)}"
 
 
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by their dotted names, such as ``optim.lr``."""
+    dotted: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            dotted |= flat(value, f"{prefix}{key}.")
+        else:
+            dotted[f"{prefix}{key}"] = value
+    return dotted
+
+
 def is_trajectory(directory: Path) -> bool:
     """Whether a directory holds one trajectory; HoldfastError for a study of many."""
     if (directory / "study.json").is_file():
         cells = sorted(cell.parent for cell in directory.glob(f"cells/*/{CONFIG_FILE}"))
-        named = f", such as {cells[0]}" if cells else ""
-        raise HoldfastError(f"{directory}: is a study of many; give one of its trajectories{named}")
+        example = f", such as {cells[0]}" if cells else ""
+        raise HoldfastError(
+            f"{directory}: is a study of many; give one of its trajectories{example}"
+        )
     if not is_described(directory):
         return False
     values = read_json(directory / CONFIG_FILE)  # a Hugging Face model also has a config.json
@@ -254,14 +267,14 @@ def task_seconds(directory: Path, horizon: int) -> list[float]:
 
     Raises HoldfastError for a line that is no event, or a task's that tells no seconds.
     """
-    found = []
+    seconds = []
     for number, event in enumerate(read_events(directory), start=1):
         try:
             if event.get("event") == "task" and event["task"] <= horizon:
-                found.append(math.fsum(event["seconds"].values()))
+                seconds.append(math.fsum(event["seconds"].values()))
         except (KeyError, TypeError, AttributeError):
             raise _no_task(directory, number) from None
-    return found
+    return seconds
 
 
 def _tasks(directory: Path) -> Iterator[dict[str, Any]]:

@@ -17,7 +17,7 @@ from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.learning.config import RunConfig
 from holdfast.learning.progress import OptimiserStep, Progress, Several
 from holdfast.results import RecallMatrix, final, retention_by_age
-from holdfast.results.record import read_events
+from holdfast.results.record import flat, read_events
 
 EVERY = 10  # optimiser steps: their mean is one point
 PROJECT = "holdfast"
@@ -61,7 +61,7 @@ def _tensorboard(run: Run) -> Client:
     # What a killed process has drawn of the task in progress is drawn anew.
     place = str(run.directory.joinpath("tensorboard", *folders))
     writer = SummaryWriter(place, purge_step=run.steps + 1)
-    lines = [f"    {name}: {value}" for name, value in _dotted(run.settings)]
+    lines = [f"    {name}: {value}" for name, value in flat(run.settings).items()]
     writer.add_text("settings", "\n".join(lines))
 
     def log(numbers: Mapping[str, float], place: int) -> None:
@@ -100,16 +100,16 @@ def _mlflow(run: Run) -> Client:
     experiment = mlflow.set_experiment(PROJECT)
     client = mlflow.MlflowClient()
     tag = f"tags.holdfast_run = '{run.identity}'"
-    known = client.search_runs([experiment.experiment_id], tag, max_results=1)
-    if known:
-        number = known[0].info.run_id
+    runs = client.search_runs([experiment.experiment_id], tag, max_results=1)
+    if runs:
+        number = runs[0].info.run_id
         client.update_run(number, status="RUNNING")
     else:
         grouped = {} if run.group is None else {"holdfast_study": run.group}
         tags = {"holdfast_run": run.identity, **grouped}
         opened = client.create_run(experiment.experiment_id, tags=tags, run_name=run.name)
         number = opened.info.run_id
-        for key, value in _dotted(run.settings):
+        for key, value in flat(run.settings).items():
             client.log_param(number, key, value)
 
     def log(numbers: Mapping[str, float], place: int) -> None:
@@ -139,15 +139,6 @@ def _trackio(run: Run) -> Client:
     return Client(lambda numbers, place: opened.log(dict(numbers), step=place), close)
 
 
-def _dotted(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested settings as ``optim.lr`` and its value."""
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _dotted(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
 CLIENTS = {"tensorboard": _tensorboard, "wandb": _wandb, "mlflow": _mlflow, "trackio": _trackio}
 
 
@@ -166,27 +157,27 @@ def tracked(
     config: RunConfig,
     directory: Path,
     horizon: int,
-    shown: Progress,
+    progress: Progress,
     *,
     name: str | None = None,
     group: str | None = None,
 ) -> Iterator[Progress]:
-    """What listens to a trajectory in the block: ``shown``, and the tracker if one is named.
+    """What listens to a trajectory in the block: ``progress``, and the tracker if one is named.
 
     horizon: tasks that are learned already; name: for the tracker, None for the directory's;
-    group: the study's name. What the client raises is told to ``shown`` as an event.
+    group: the study's name. What the client raises is told to ``progress`` as an event.
     """
     if tracker is None:
-        yield shown
+        yield progress
         return
     identity = sha256_of([config.numbers(), str(directory.absolute())])[:16]
     settings = config.model_dump(mode="json")
     events = (event for event in read_events(directory) if event.get("event") == "task")
-    steps = sum(one.get("steps", 0) for one in events if one["task"] <= horizon)
+    steps = sum(event.get("steps", 0) for event in events if event["task"] <= horizon)
     run = Run(directory, identity, settings, name or directory.resolve().name, group, steps)
-    tracking = Tracking(tracker, run, shown.event, steps=steps)
+    tracking = Tracking(tracker, run, progress.event, steps=steps)
     try:
-        yield Several(shown, tracking)
+        yield Several(progress, tracking)
     finally:
         tracking.close()
 
@@ -268,9 +259,9 @@ class Tracking(Progress):
 
     def _send(self, numbers: Mapping[str, float], place: int) -> None:
         client = self._client
-        known = {name: float(value) for name, value in numbers.items() if math.isfinite(value)}
-        if client is not None and known and not self._given_up:
-            self._safely(lambda: client.log(known, place))
+        finite = {name: float(value) for name, value in numbers.items() if math.isfinite(value)}
+        if client is not None and finite and not self._given_up:
+            self._safely(lambda: client.log(finite, place))
 
     def _safely(self, act: Callable[[], None]) -> None:
         try:

@@ -10,8 +10,8 @@ from holdfast.core.errors import HoldfastError
 from holdfast.results import CapabilityRow, read_capability
 from holdfast.results.capability import (
     Score,
-    asked,
     boundary,
+    measurement_settings,
     model_after,
     text_score,
     write_result,
@@ -22,7 +22,9 @@ SUMS = Score(8, 7, 6, 2, 3, {"": {"items": 8, "correct": 3}})
 
 def written(root, after_task, suite, score, model="weights"):
     items = [("sums/1", "1 + 1", "2", {})]
-    write_result(boundary(root, after_task), suite, asked(model, items, {"shots": 4}), score)
+    write_result(
+        boundary(root, after_task), suite, measurement_settings(model, items, {"shots": 4}), score
+    )
 
 
 def test_rows_come_by_boundary_and_suite(tmp_path):
@@ -60,12 +62,12 @@ def test_a_damaged_file_is_named(tmp_path, damaged):
 
 def test_the_settings_tell_apart_what_is_asked():
     items = [("1", "1 + 1", "2", {})]
-    one = asked("weights", items, {"shots": 4})
-    assert one == asked("weights", iter(items), {"shots": 4})
+    one = measurement_settings("weights", items, {"shots": 4})
+    assert one == measurement_settings("weights", iter(items), {"shots": 4})
     others = [
-        asked("others", items, {"shots": 4}),
-        asked("weights", [("1", "1 + 1", "3", {})], {"shots": 4}),
-        asked("weights", items, {"shots": 3}),
+        measurement_settings("others", items, {"shots": 4}),
+        measurement_settings("weights", [("1", "1 + 1", "3", {})], {"shots": 4}),
+        measurement_settings("weights", items, {"shots": 3}),
     ]
     assert one not in others
     assert model_after("run", ["a", "b"]) not in (model_after("run", ["a"]), model_after("n", "ab"))
