@@ -84,10 +84,10 @@ def extract(text: str, kind: Kind, language: str = "en") -> str | None:
     box = last_box(text)
     if box is not None and kind == "expression":
         return box
-    found = numbers(text if box is None else box, language)
-    if box is not None and (len(found) > 1 or _OPERATION.search(box)):
+    candidates = numbers(text if box is None else box, language)
+    if box is not None and (len(candidates) > 1 or _OPERATION.search(box)):
         return box
-    return found[-1] if found else None
+    return candidates[-1] if candidates else None
 
 
 def last_box(text: str) -> str | None:
@@ -125,13 +125,13 @@ def numbers(text: str, language: str = "en") -> list[str]:
     for pattern, replacement in _REWRITTEN:
         text = pattern.sub(replacement, text)
     plain = "".join(map(_character, text)).translate(_ONE_SPELLING)
-    found = []
+    values = []
     for match in _pattern(language).finditer(plain):
         before = plain[max(0, match.start() - 8) : match.start()]
         unit = match[0] in ("2", "3") and _AREA.search(before)
         if not unit and not _EXPONENT.search(before):
-            found.append(("-" if match["sign"] else "") + _value(match))
-    return found
+            values.append(("-" if match["sign"] else "") + _value(match))
+    return values
 
 
 def _character(character: str) -> str:
@@ -167,11 +167,11 @@ def _pattern(language: str) -> re.Pattern[str]:
 
 
 def _value(match: re.Match[str]) -> str:
-    given = {name: text for name, text in match.groupdict().items() if text is not None}
-    under = given.get("bottom") or given.get("last") or given.get("under")
+    groups = {name: text for name, text in match.groupdict().items() if text is not None}
+    under = groups.get("bottom") or groups.get("last") or groups.get("under")
     if under:
-        over = int(given.get("top") or given.get("digit") or given["over"])
-        over += int(given.get("whole") or given.get("units") or 0) * int(under)
+        over = int(groups.get("top") or groups.get("digit") or groups["over"])
+        over += int(groups.get("whole") or groups.get("units") or 0) * int(under)
         return f"{over}/{int(under)}"
     # Of the groups, only those of decimals have no name, and they come last.
     named = match.lastindex is None or match.lastgroup is not None

@@ -87,19 +87,20 @@ class GeneratedSuite:
         """
         from holdfast.backbone.generation.greedy import batches, decode_greedily
 
-        asked = [self.asked(backbone, item) for item in items]
+        prompts = [self.asked(backbone, item) for item in items]
         with closing(Checker()) as checker:
-            for batch in batches([len(one.tokens) + one.room for one in asked], _TOKENS_IN_CACHE):
-                some = [asked[place] for place in batch]
+            sizes = [len(prompt.tokens) + prompt.room for prompt in prompts]
+            for places in batches(sizes, _TOKENS_IN_CACHE):
+                batch = [prompts[place] for place in places]
                 outputs = decode_greedily(
                     backbone,
-                    [one.tokens for one in some],
-                    [one.room for one in some],
-                    functools.partial(_stopped, backbone, [one.stop for one in some]),
+                    [prompt.tokens for prompt in batch],
+                    [prompt.room for prompt in batch],
+                    functools.partial(_stopped, backbone, [prompt.stop for prompt in batch]),
                     tokens_in_cache=_TOKENS_IN_CACHE,
                 )
-                for one, tokens in zip(some, outputs, strict=True):
-                    yield self._sample(backbone, one, tokens, checker)
+                for prompt, tokens in zip(batch, outputs, strict=True):
+                    yield self._sample(backbone, prompt, tokens, checker)
 
     def language(self, item: Problem) -> str:
         """The language of an item's question."""
@@ -113,12 +114,12 @@ class GeneratedSuite:
         for shots in range(self.shots, -1, -1):
             text = examples.prompt(item.prompt, shots)
             # Not Backbone.tokenize, which warns of long texts.
-            known = backbone.tokenizer(text, add_special_tokens=False, verbose=False)
-            tokens = [*backbone.opening, *known["input_ids"]]
-            left = room if context is None else context - len(tokens)
-            if left >= room:
+            encoding = backbone.tokenizer(text, add_special_tokens=False, verbose=False)
+            tokens = [*backbone.opening, *encoding["input_ids"]]
+            available = room if context is None else context - len(tokens)
+            if available >= room:
                 break
-        return Asked(item, text, tokens, shots, max(0, min(room, left)), examples.stop)
+        return Asked(item, text, tokens, shots, max(0, min(room, available)), examples.stop)
 
     def _sample(
         self, backbone: Backbone, asked: Asked, tokens: list[int], checker: Checker
@@ -176,7 +177,7 @@ def few_shot(suite: str, language: str = "en") -> FewShot:
             f"{', '.join(sorted(languages))}; leave its file out"
         )
     template, examples = languages[language]["template"], languages[language]["examples"]
-    rendered = (_filled(template, one["question"], one["answer"]) for one in examples)
+    rendered = (_filled(template, example["question"], example["answer"]) for example in examples)
     return FewShot(template, tuple(rendered))
 
 

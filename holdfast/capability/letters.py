@@ -73,13 +73,13 @@ class LetterChoice:
             groups[prompt.examples].append(prompt)
         for prompts in groups.values():
             tokens = [prompt.tokens for prompt in prompts]
-            for place, found in next_token_log_probabilities(backbone, tokens, letters):
+            for place, values in next_token_log_probabilities(backbone, tokens, letters):
                 item, text, _, examples, lost = prompts[place]
-                named = dict(zip(LETTERS, found, strict=True))
-                chosen = max(named, key=named.__getitem__)
-                right = chosen == item.target
-                details = {"log_probabilities": named, "examples": examples, "lost_tokens": lost}
-                yield Sample(item.id, item.group, text, "", chosen, item.target, right, details)
+                scores = dict(zip(LETTERS, values, strict=True))
+                letter = max(scores, key=scores.__getitem__)
+                right = letter == item.target
+                details = {"log_probabilities": scores, "examples": examples, "lost_tokens": lost}
+                yield Sample(item.id, item.group, text, "", letter, item.target, right, details)
 
 
 class _Prompt(NamedTuple):
@@ -107,9 +107,9 @@ def letter_tokens(backbone: Backbone) -> list[int]:
     Raises HoldfastError when two letters share their first token, or a letter has none.
     """
     for before in ("", "Answer:"):
-        known = backbone.tokenize(before)
+        beginning = backbone.tokenize(before)
         tokens = [backbone.tokenize(f"{before} {letter}") for letter in LETTERS]
-        first = [ids[len(known)] for ids in tokens if ids[: len(known)] == known != ids]
+        first = [ids[len(beginning)] for ids in tokens if ids[: len(beginning)] == beginning != ids]
         if len(set(first)) == len(LETTERS):
             return first
     raise HoldfastError(
@@ -170,5 +170,5 @@ def _prompt(backbone: Backbone, item: Problem) -> _Prompt:
         lost = 0 if room is None else max(len(backbone.opening) + len(tokens) - room, 0)
         if lost == 0:
             break
-    kept = [*backbone.opening, *tokens[lost:]]
-    return _Prompt(item, text, kept, len(EXAMPLES) - left_out, lost)
+    ids = [*backbone.opening, *tokens[lost:]]
+    return _Prompt(item, text, ids, len(EXAMPLES) - left_out, lost)

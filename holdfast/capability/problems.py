@@ -109,10 +109,10 @@ def _text(value: str) -> str:
 
 def _number(text: str) -> str:
     """Parse a target; all published files write them in English notation."""
-    found = numbers(text)
-    if len(found) != 1:
+    values = numbers(text)
+    if len(values) != 1:
         raise ValueError(f'the target "{text.strip()}" is no number')
-    return found[0]
+    return values[0]
 
 
 def _mmlu_item(subject: str, number: int, row: Row) -> Problem:
@@ -135,9 +135,9 @@ def _redux_item(errors: Errors, subject: str, number: int, row: Row) -> Problem 
     return _choice("mmlu_redux", subject, number, row["question"], choices, corrected)
 
 
-def _corrected(given: Any, choices: list[str]) -> int | None:
+def _corrected(correction: Any, choices: list[str]) -> int | None:
     """The index of the choice that an annotator gave by letter, number from 0, or text; or None."""
-    text = str(given if given is not None else "").strip()
+    text = str(correction if correction is not None else "").strip()
     if len(text) == 1 and text in LETTERS:
         return LETTERS.index(text)
     if text.removesuffix(".0") in ("0", "1", "2", "3"):
@@ -148,7 +148,7 @@ def _corrected(given: Any, choices: list[str]) -> int | None:
 def _choice(
     suite: str, subject: str, number: int, text: str, choices: list[str], answer: Any
 ) -> Problem:
-    if [type(one) for one in choices] != [str] * 4 or answer not in range(4):
+    if [type(choice) for choice in choices] != [str] * 4 or answer not in range(4):
         raise ValueError("not four choices and an answer of 0 to 3")
     name = f"{suite}/{subject}/{number}"
     return Problem(name, subject, text.strip(), LETTERS[answer], {"choices": list(choices)})
@@ -224,17 +224,17 @@ def problems_of(
     and the row, and raises what damaged values raise. Raises HoldfastError naming such a row's
     place.
     """
-    found = []
+    problems = []
     for group, rows in groups.items():
         for number, (place, row) in enumerate(rows):
             try:
-                found.append(read(group, number, row))
+                problems.append(read(group, number, row))
             except _DAMAGE as error:
                 raise HoldfastError(
                     f"{place}: is no question of {suite} ({_reason(error)}); get the published "
                     "file again"
                 ) from None
-    return [problem for problem in found if problem is not None]
+    return [problem for problem in problems if problem is not None]
 
 
 def file_rows(path: Path, columns: Sequence[str] | None = None) -> Iterator[Placed]:
@@ -274,7 +274,10 @@ def _from_hub(suite: str, name: str, configs: Sequence[str | None]) -> dict[str,
     try:
         with hub_or_cache() as reachable:
             configs = configs or sorted(datasets.get_dataset_config_names(name))
-            loaded = {one: list(datasets.load_dataset(name, one, split="test")) for one in configs}
+            loaded = {
+                config: list(datasets.load_dataset(name, config, split="test"))
+                for config in configs
+            }
     # datasets does not wrap errors of the network, the hub, the file formats and Arrow.
     except Exception as error:
         away = "not in the hub's cache, and the hub does not answer"

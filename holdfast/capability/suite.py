@@ -80,7 +80,7 @@ def score_of(samples: Sequence[Sample]) -> Score:
     """The score of one or more samples; those whose details hold ``bits`` are scored as text."""
     if "bits" in samples[0].details:
         length = sum(sample.details["bytes"] for sample in samples)
-        return text_score(len(samples), sum(one.details["bits"] for one in samples) / length)
+        return text_score(len(samples), sum(sample.details["bits"] for sample in samples) / length)
     items = Counter(sample.group for sample in samples)
     correct = Counter(sample.group for sample in samples if sample.correct)
     extracted = sum(sample.extracted is not None for sample in samples)

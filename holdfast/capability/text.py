@@ -49,7 +49,7 @@ class Text:
             )
         else:
             passages = held_out_passages(located("corpus", data_root, "corpus"))
-        return [Problem(one.id, "", one.text, "") for one in passages]
+        return [Problem(passage.id, "", passage.text, "") for passage in passages]
 
     def check(self, backbone: Backbone) -> None:
         """Any model is accepted."""
@@ -58,8 +58,8 @@ class Text:
         """Yield a sample of each item, in order."""
         for start in range(0, len(items), _PASSAGES_AT_ONCE):
             part = items[start : start + _PASSAGES_AT_ONCE]
-            found = lengths(backbone, [item.prompt for item in part])
-            for item, length in zip(part, found, strict=True):
+            measured = lengths(backbone, [item.prompt for item in part])
+            for item, length in zip(part, measured, strict=True):
                 opening = item.prompt[:_SHOWN]
                 yield Sample(item.id, "", opening, "", None, "", False, length._asdict())
 

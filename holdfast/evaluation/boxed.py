@@ -51,8 +51,8 @@ def accepts(content: str, accepted: Sequence[str], match: Match) -> bool:
     case" compares ``str.lower()`` with final sigma as sigma. Texts of equal Unicode normal form
     (NFD) are equal, because a tokenizer that normalises emits one form only.
     """
-    found = _comparable(content.strip(), match)
-    return any(found == _comparable(answer.strip(), match) for answer in _counted(accepted, match))
+    boxed = _comparable(content.strip(), match)
+    return any(boxed == _comparable(answer.strip(), match) for answer in _counted(accepted, match))
 
 
 def can_become(content: str, accepted: Sequence[str], match: Match) -> bool:

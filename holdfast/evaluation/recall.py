@@ -106,10 +106,12 @@ class Recall:
 
     def verdicts(self, items: Iterable[Item]) -> list[Verdict]:
         """The verdict on each item, in order."""
-        asked = list(items)
-        own = self._verdicts([asked[place] for place in rank_indices(len(asked))])
-        found = all_gather_lists([list(map(int, verdict)) for verdict in own], len(asked))
-        return [Verdict(*map(bool, verdict)) for verdict in found]
+        all_items = list(items)
+        of_rank = self._verdicts([all_items[place] for place in rank_indices(len(all_items))])
+        gathered = all_gather_lists(
+            [list(map(int, verdict)) for verdict in of_rank], len(all_items)
+        )
+        return [Verdict(*map(bool, verdict)) for verdict in gathered]
 
     def _verdicts(self, items: Sequence[Item]) -> list[Verdict]:
         questions = [self._question(item) for item in items]
@@ -142,10 +144,10 @@ class Recall:
         ]
 
     def _question(self, item: Item) -> _Question:
-        known = self._questions.get(item)
-        if known is None:
-            known = self._questions[item] = self._tokenized(item)
-        return known
+        question = self._questions.get(item)
+        if question is None:
+            question = self._questions[item] = self._tokenized(item)
+        return question
 
     def _tokenized(self, item: Item) -> _Question:
         prompt = self._backbone.tokenize(self._template.prompt(item))

@@ -91,9 +91,11 @@ def lengths(backbone: Backbone, texts: Sequence[str], window: int = WINDOW) -> l
     # Measure windows, not whole texts: most have the same length, so there is little padding.
     # The replay token is not text, so its probability is given to the others.
     rows = [rows[place] for place in rank_indices(len(rows))]
-    found = token_log_likelihoods(backbone, [row.tokens for row in rows], backbone.seed_token)
+    log_likelihoods = token_log_likelihoods(
+        backbone, [row.tokens for row in rows], backbone.seed_token
+    )
     bits = torch.zeros(len(texts), dtype=torch.float64)
-    for row, nats in zip(rows, found, strict=True):
+    for row, nats in zip(rows, log_likelihoods, strict=True):
         bits[row.text] += (-nats[-row.counted :] / math.log(2)).sum()
     all_reduce_(bits)
     if bits.isnan().any():
@@ -106,9 +108,9 @@ def lengths(backbone: Backbone, texts: Sequence[str], window: int = WINDOW) -> l
     ]
 
 
-def bits_per_byte(found: Sequence[Length]) -> float:
+def bits_per_byte(texts: Sequence[Length]) -> float:
     """The bits of all texts divided by their bytes."""
-    return sum(one.bits for one in found) / sum(one.bytes for one in found)
+    return sum(text.bits for text in texts) / sum(text.bytes for text in texts)
 
 
 class _Window(NamedTuple):
@@ -131,8 +133,8 @@ def _windows(text: int, tokens: list[int], size: int) -> Iterator[_Window]:
 
 def _tokens(backbone: Backbone, text: str) -> list[int]:
     """As :meth:`Backbone.tokenize`, without its warning for texts longer than the context."""
-    found = backbone.tokenizer(text, add_special_tokens=False, verbose=False)
-    ids: list[int] = found["input_ids"]
+    encoding = backbone.tokenizer(text, add_special_tokens=False, verbose=False)
+    ids: list[int] = encoding["input_ids"]
     return ids
 
 
@@ -154,7 +156,7 @@ def token_log_likelihoods(
     float64 on the CPU, from a softmax in float32 at least, without dropout. sequences: token ids,
     two or more in each; impossible: a token whose probability is taken as 0.
     """
-    found: dict[int, Tensor] = {}
+    by_row: dict[int, Tensor] = {}
     with torch.no_grad(), backbone.answering():
         for rows in batches([len(tokens) for tokens in sequences], _TOKENS_PER_BATCH):
             batch = collate([sequences[row] for row in rows], backbone.device)
@@ -167,8 +169,8 @@ def token_log_likelihoods(
                     strict=True,
                 )
             ]
-            found |= zip(rows, torch.cat(pieces).split(list(batch.lengths)), strict=True)
-    return [found[row] for row in range(len(sequences))]
+            by_row |= zip(rows, torch.cat(pieces).split(list(batch.lengths)), strict=True)
+    return [by_row[row] for row in range(len(sequences))]
 
 
 def _log_likelihoods(

@@ -45,8 +45,8 @@ def follow(
     choices = iter(torch.cat(pieces).tolist() if pieces else [])
     followed: list[list[int]] = [[] for _ in sequences]
     for row in order:
-        chosen = [next(choices) for _ in continuations[row]]
-        followed[row] = _until_deviation(chosen, continuations[row])
+        tokens = [next(choices) for _ in continuations[row]]
+        followed[row] = _until_deviation(tokens, continuations[row])
     return followed
 
 
@@ -54,12 +54,12 @@ def _argmax_from(backbone: Backbone, sequences: list[list[int]], first: list[int
     """The argmax next token at each sequence's rows from ``first`` on, in pieces to concatenate."""
     batch = collate(sequences, backbone.device)
     starts = accumulate(batch.lengths, initial=0)
-    asked = [
+    positions = [
         row
         for start, begin, length in zip(starts, first, batch.lengths, strict=False)
         for row in range(start + begin, start + length)
     ]
-    states = backbone.states(batch)[sent(torch.tensor(asked), backbone.device)]
+    states = backbone.states(batch)[sent(torch.tensor(positions), backbone.device)]
     return [
         backbone.logits(states[start : start + POSITIONS_AT_ONCE]).argmax(dim=-1)
         for start in range(0, len(states), POSITIONS_AT_ONCE)
@@ -67,7 +67,7 @@ def _argmax_from(backbone: Backbone, sequences: list[list[int]], first: list[int
 
 
 def _until_deviation(choices: list[int], continuation: Sequence[int]) -> list[int]:
-    for position, (choice, given) in enumerate(zip(choices, continuation, strict=True)):
-        if choice != given:
+    for position, (choice, expected) in enumerate(zip(choices, continuation, strict=True)):
+        if choice != expected:
             return choices[: position + 1]
     return choices

@@ -52,26 +52,26 @@ class Seconds:
     def of_task(self, task: int) -> dict[str, float]:
         """By phase; the first task has no past."""
         work, past = self.work, task > 1
-        own, replayed, general = (rows * length for rows, length in work.minibatch(work.rows))
-        whole, taken = own + replayed + general, own + replayed * past + general
+        current, replayed, general = (rows * length for rows, length in work.minibatch(work.rows))
+        whole, in_task = current + replayed + general, current + replayed * past + general
         a_token = self.verifying / (work.verified.rows * work.verified.length)
         samples = work.writes * (work.config.sampling.max_new_tokens + 1)
         read = samples if work.needs("curvature") else work.items * work.mean
-        found = {
+        phases = {
             "sampling": self.sampling * (work.writes if past else work.general.rows),
             "teacher": a_token * (work.asks if past else work.general.rows * work.general.length),
-            "training": work.minibatches(task) * self.step * taken / whole,
+            "training": work.minibatches(task) * self.step * in_task / whole,
             # There, back, and the outer products.
             "curvature": 4 * read * a_token * (work.kfac + bool(work.positions)),
             "evaluation": self._asking(task + (work.config.evaluation.rows != "horizon")),
         }
-        return {phase: seconds for phase, seconds in found.items() if seconds}
+        return {phase: seconds for phase, seconds in phases.items() if seconds}
 
     def whole(self) -> float:
         """Of the whole stream with all its rows."""
         tasks, unseen = self.work.tasks, self.work.config.evaluation.rows != "horizon"
-        every = [self.of_task(task) for task in range(1, tasks + 1)]
-        learning = sum(sum(one.values()) - one["evaluation"] for one in every)
+        tasks_phases = [self.of_task(task) for task in range(1, tasks + 1)]
+        learning = sum(sum(phases.values()) - phases["evaluation"] for phases in tasks_phases)
         return learning + self._asking(self.work.asked + tasks * unseen)
 
     def _asking(self, tasks: int) -> float:

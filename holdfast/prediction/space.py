@@ -41,11 +41,11 @@ class LiveTensors(TorchDispatchMode):
         self._known: dict[int, tuple[int, weakref.ref[Any]]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        for one in tree_iter(made):
-            if isinstance(one, Tensor):
-                self._add(one.untyped_storage())
-        return made
+        result = func(*args, **(kwargs or {}))
+        for value in tree_iter(result):
+            if isinstance(value, Tensor):
+                self._add(value.untyped_storage())
+        return result
 
     def _add(self, storage: Any) -> None:
         key, size = storage._cdata, storage.nbytes()
@@ -75,14 +75,18 @@ class Memory:
         self.vocabulary, self.width = whole.head.weight.shape
         self.scalar: int = whole.head.weight.itemsize
         self.wide = max(4, self.scalar)  # of a factor and of all that is kept for it
-        self.trainable = sum(one.numel() for one in whole.peft.parameters() if one.requires_grad)
+        self.trainable = sum(
+            parameter.numel() for parameter in whole.peft.parameters() if parameter.requires_grad
+        )
         self.vector = self.wide * self.trainable
         numbers = curvature_numbers(_readers(self.maps), work.config.curvature)
         self.curvature = self.wide * numbers * work.kfac  # of S and G of all adapted maps
         self.positions = self.wide * work.positions * (self.inputs + outputs)
         self.parameters = whole.peft.num_parameters() - self.trainable
         small = _STORED.get(work.config.backbone.quantization, self.scalar)
-        in_layers = sum(one.numel() for one in whole.stack.parameters()) - self.trainable
+        in_layers = (
+            sum(parameter.numel() for parameter in whole.stack.parameters()) - self.trainable
+        )
         self.weights = round(self.scalar * self.parameters - (self.scalar - small) * in_layers)
         self.masters = small < 4 and work.config.lora.merge_precision == "float32"
         self.token = bytes_per_token(whole.model)  # keys and values
@@ -91,13 +95,13 @@ class Memory:
     def phases(self) -> dict[str, Parts]:
         """The peak of each phase, by part, in the order of a task."""
         work, settings = self.work, self.work.config.evaluation
-        drawn = (self.scalar + 20) * self.rows * self.vocabulary  # logits, p and its ranks
+        logits = (self.scalar + 20) * self.rows * self.vocabulary  # logits, p and its ranks
         length = round(work.mean - work.answer) + settings.max_new_tokens
         rows = min(work.tasks * work.items, max(1, settings.tokens_in_cache // length))
         step, verifying = self.passes
-        asked = work.kfac or bool(work.positions)
-        found = {
-            "sampling": {"keys and values": self.rows * self.sample * self.token, "logits": drawn},
+        reads_curvature = work.kfac or bool(work.positions)
+        phases = {
+            "sampling": {"keys and values": self.rows * self.sample * self.token, "logits": logits},
             "training": {
                 "AdamW": 2 * self.vector,
                 "previous model's states": self.scalar * self.width * work.asks,
@@ -105,17 +109,17 @@ class Memory:
                 "a step": step,
             },
             # S and G of the task, and their mean with the past's.
-            "boundary": {"new S and G": 2 * self.curvature, "a pass": step * asked},
+            "boundary": {"new S and G": 2 * self.curvature, "a pass": step * reads_curvature},
             "evaluation": {"a pass": verifying, "keys and values": rows * length * self.token},
         }
         return {
-            phase: {part: size for part, size in {**self.held, **parts}.items() if size}
-            for phase, parts in found.items()
+            phase: {part: size for part, size in {**self.always, **parts}.items() if size}
+            for phase, parts in phases.items()
             if any(parts.values())
         }
 
     @cached_property
-    def held(self) -> Parts:
+    def always(self) -> Parts:
         """What is always there: weights, factors with their gradient, and states."""
         config, composition = self.work.config, self.work.config.composition
         folds = config.allocation().after_task != "keep"
@@ -146,15 +150,16 @@ class Memory:
         rows = min(self.work.config.sampling.batch, writes)
         if self.available is None or not rows:
             return rows
-        free = max(0, self.available - sum(self.held.values())) // 2
+        free = max(0, self.available - sum(self.always.values())) // 2
         return max(1, min(rows, free // (self.sample * self.token)))
 
     @cached_property
     def passes(self) -> tuple[int, int]:
         """Bytes that going there and back on a minibatch takes, and a pass of the evaluation."""
-        one, two = self._on_layers(1), self._on_layers(2)
+        one_layer, two_layers = self._on_layers(1), self._on_layers(2)
         step, verifying = (
-            a + (self.layers - 1) * max(0, b - a) for a, b in zip(one, two, strict=True)
+            a + (self.layers - 1) * max(0, b - a)
+            for a, b in zip(one_layer, two_layers, strict=True)
         )
         return step, verifying
 
@@ -177,7 +182,7 @@ def _readers(maps: dict[str, tuple[int, int]]) -> Iterable[tuple[int, list[int]]
     readers: dict[tuple[str, tuple[str, ...]], tuple[int, list[int]]] = {}
     for name, (d_in, d_out) in maps.items():
         parent, _, child = name.rpartition(".")
-        family = next((one for one in _READ_TOGETHER if child in one), (child,))
+        family = next((group for group in _READ_TOGETHER if child in group), (child,))
         readers.setdefault((parent, family), (d_in, []))[1].append(d_out)
     return readers.values()
 
@@ -189,13 +194,13 @@ def written(memory: Memory, task: int) -> Parts:
     """
     config, header = memory.work.config, _HEADER * len(memory.maps)
     anchors = set(config.composition.anchors)
-    own = config.kfac.source == "own"  # else S and G are taken anew from what is sampled
+    keeps_curvature = config.kfac.source == "own"  # else S and G come anew from what is sampled
     merges_in = memory.wide if config.lora.merge_precision == "float32" else memory.scalar
     return {
         "factors": memory.vector + 2 * header,
         "dense matrices": (merges_in * memory.dense + header) * (_copied(memory, task) == task),
         "anchors and rule": len({"si", "online_ewc"} & anchors) * (memory.vector + 3 * _HEADER)
-        + own
+        + keeps_curvature
         * (1 + bool(config.sampling.general))
         * (memory.curvature + 2 * header * memory.work.kfac)
         + memory.positions
@@ -214,13 +219,13 @@ def at_end(memory: Memory) -> Parts:
     needed = len(history(config.allocation().after_task, last, copied))
     epochs = config.optim.epochs_of(work.items) + config.optim.cooldown_of(work.items)
     terms = 1 + len(config.composition.anchors)
-    found = {
+    sizes = {
         "factors": (last if config.keep.factors else needed) * new["factors"],
         "dense matrices": written(memory, copied)["dense matrices"] if copied else 0,
         "anchors and rule": new["anchors and rule"],
         "matrix and log": _CELL * (last + work.asked) + last * (_LOG + _TERM * epochs * terms),
     }
-    return {kind: size for kind, size in found.items() if size}
+    return {kind: size for kind, size in sizes.items() if size}
 
 
 def _copied(memory: Memory, task: int) -> int:

@@ -54,25 +54,28 @@ class Workload:
     @classmethod
     def of(cls, config: RunConfig, stream: Stream, tokenizer: Any) -> Workload:
         """Of a stream, or of as many of its items as are enough."""
-        every = [item for task in stream.tasks for item in task.items]
-        read, template = every[:: -(-len(every) // _READ)], template_of(config.template, tokenizer)
+        all_items = [item for task in stream.tasks for item in task.items]
+        items = all_items[:: -(-len(all_items) // _READ)]
+        template = template_of(config.template, tokenizer)
         extra = int(config.has_replay_token) + int(template.form.boxed and template.config.has_end)
-        whole, asked = (
-            [len(ids) + extra for ids in tokenizer(some, add_special_tokens=False)["input_ids"]]
-            for some in ([*map(template.text, read)], [*map(template.prompt, read)])
+        text_lengths, prompt_lengths = (
+            [len(ids) + extra for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
+            for texts in ([*map(template.text, items)], [*map(template.prompt, items)])
         )
         return cls(
             config=config,
             tasks=len(stream.tasks),
             items=max(len(task.items) for task in stream.tasks),
-            lengths=tuple(sorted(min(count, config.template.max_length) for count in whole)),
-            mean=statistics.fmean(whole),
-            answer=statistics.fmean(whole) - statistics.fmean(asked),
+            lengths=tuple(sorted(min(count, config.template.max_length) for count in text_lengths)),
+            mean=statistics.fmean(text_lengths),
+            answer=statistics.fmean(text_lengths) - statistics.fmean(prompt_lengths),
         )
 
-    def needs(self, what: str) -> int:
+    def needs(self, need: str) -> int:
         """What an anchor of the method needs most, by the name of a field of ``Needs``."""
-        return max([int(getattr(one.needs, what)) for one in self.config.anchors()], default=0)
+        return max(
+            [int(getattr(anchor.needs, need)) for anchor in self.config.anchors()], default=0
+        )
 
     @property
     def kfac(self) -> bool:
@@ -90,8 +93,8 @@ class Workload:
     @property
     def writes(self) -> int:
         """Sequences that are sampled before every task but the first, each taken to be whole."""
-        own = self.needs("curvature") or (self.needs("replay") and not self.needs("stored"))
-        return self.config.sampling.samples * own + self.config.sampling.general * (
+        draws = self.needs("curvature") or (self.needs("replay") and not self.needs("stored"))
+        return self.config.sampling.samples * draws + self.config.sampling.general * (
             self.kfac or bool(self.positions)
         )
 
@@ -114,8 +117,8 @@ class Workload:
     @property
     def asks(self) -> int:
         """Tokens of which the previous model's states are kept: what is replayed and distilled."""
-        own = round(self.items * self.mean) * self.needs("teacher")
-        return self.replayed.rows * self.replayed.length + own
+        current = round(self.items * self.mean) * self.needs("teacher")
+        return self.replayed.rows * self.replayed.length + current
 
     def minibatch(self, rows: int) -> tuple[Grid, Grid, Grid]:
         """Of so many sequences, their lengths evenly spread over the stream's, padded to the
@@ -154,8 +157,8 @@ class Workload:
         rows = self.config.evaluation.rows
         if rows == "horizon":
             return self.tasks
-        every = 1 if rows == "every" else int(rows)
-        whole: set[int] = {*range(every, self.tasks + 1, every), self.tasks}
+        interval = 1 if rows == "every" else int(rows)
+        whole: set[int] = {*range(interval, self.tasks + 1, interval), self.tasks}
         return sum(whole) + self.tasks - len(whole)
 
 
@@ -165,40 +168,40 @@ class Rehearsal:
     def __init__(self, work: Workload, precision: str, layers: int | None = None) -> None:
         """On the meta device; layers: only the first ones, None for all."""
         self.work = work
-        named, lora = work.config.backbone, work.config.lora
-        self.model: Any = load_shape(named.name, named.revision).to(getattr(torch, precision))
+        backbone, lora = work.config.backbone, work.config.lora
+        self.model: Any = load_shape(backbone.name, backbone.revision).to(getattr(torch, precision))
         if precision != "bfloat16" and multiplies_in_groups(self.model):
             raise HoldfastError(
                 f"a mixture of experts cannot be predicted in {precision}: PyTorch counts its "
                 "products in bfloat16 alone; give backbone.precision=bfloat16"
             )
         count = self.model.config.get_text_config().num_hidden_layers
-        stacks = (one for one in self.model.modules() if isinstance(one, nn.ModuleList))
-        self.stack = next(one for one in stacks if len(one) == count)
+        stacks = (module for module in self.model.modules() if isinstance(module, nn.ModuleList))
+        self.stack = next(module for module in stacks if len(module) == count)
         del self.stack[layers or count :]
-        if named.attention in ("sdpa", "eager"):
-            self.model.set_attn_implementation(named.attention)
+        if backbone.attention in ("sdpa", "eager"):
+            self.model.set_attn_implementation(backbone.attention)
         with torch.device("meta"):
             self.peft: Any = with_lora(self.model, lora)
-        if named.checkpointing:
+        if backbone.checkpointing:
             checkpoint_blocks(self.model)
         self.head: Any = self.model.get_output_embeddings()
         self.maps: dict[str, tuple[int, int]] = {
-            name: (int(one.in_features or 0), int(one.out_features or 0))
-            for name, one in self.model.named_modules()
-            if isinstance(one, LoraLayer)
+            name: (int(module.in_features or 0), int(module.out_features or 0))
+            for name, module in self.model.named_modules()
+            if isinstance(module, LoraLayer)
         }
 
     def place(self, device: torch.device) -> Rehearsal:
         """Make the weights up on a device, and return itself."""
         self.device = device
         self.peft.to_empty(device=device)
-        for one in (*self.peft.parameters(), *self.peft.buffers()):
-            if one.is_floating_point() and not isinstance(one, FakeTensor):
-                nn.init.normal_(one, std=0.02)
-        self.factors = [one for one in self.peft.parameters() if one.requires_grad]
-        for one in self.factors:
-            one.grad = torch.zeros_like(one)
+        for tensor in (*self.peft.parameters(), *self.peft.buffers()):
+            if tensor.is_floating_point() and not isinstance(tensor, FakeTensor):
+                nn.init.normal_(tensor, std=0.02)
+        self.factors = [factor for factor in self.peft.parameters() if factor.requires_grad]
+        for factor in self.factors:
+            factor.grad = torch.zeros_like(factor)
         self.optimizer = torch.optim.AdamW(self.factors)
         return self
 
@@ -213,8 +216,8 @@ class Rehearsal:
         """There and back: the fit term, and what is distilled of the previous model."""
         self.peft.train()
         soft = self.work.config.replay.loss == "soft" and not self.work.needs("stored")
-        own, replayed, general = self.work.minibatch(rows)
-        current = self._hidden(own)
+        minibatch, replayed, general = self.work.minibatch(rows)
+        current = self._hidden(minibatch)
         loss = self._loss(current, self._cross_entropy)
         if replayed.rows:
             replay_loss = self._divergence if soft else self._cross_entropy
@@ -244,7 +247,7 @@ class Rehearsal:
         middle = self.work.config.sampling.max_new_tokens // 2
         for number, layer in enumerate(cache.layers):
             if isinstance(getattr(layer, "keys", None), Tensor):  # else it does not grow
-                past = (one.repeat(1, 1, middle, 1) for one in (layer.keys, layer.values))
+                past = (tensor.repeat(1, 1, middle, 1) for tensor in (layer.keys, layer.values))
                 cache.update(*past, number)
 
         @torch.no_grad()
@@ -265,7 +268,7 @@ class Rehearsal:
     def _loss(self, hidden: Tensor, loss: Callable[[Tensor], Tensor]) -> Tensor:
         """The mean of a loss over hidden states, a piece at a time."""
         pieces = hidden.split(self._at_once())
-        losses = [checkpoint(loss, one, use_reentrant=False) for one in pieces]
+        losses = [checkpoint(loss, piece, use_reentrant=False) for piece in pieces]
         return torch.stack(losses).sum() / len(hidden)
 
     def _cross_entropy(self, hidden: Tensor) -> Tensor:

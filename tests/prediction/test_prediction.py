@@ -123,7 +123,7 @@ def test_live_tensors_are_counted_once_and_no_longer_than_they_live() -> None:
 
 def test_samples_take_half_of_what_is_free() -> None:
     known = memory_of(configured("replay_merge", *SHORT))
-    room = sum(known.held.values()) + 10 * known.sample * known.token
+    room = sum(known.always.values()) + 10 * known.sample * known.token
     small = Memory(known.work, "float32", room)
     assert (known.rows, small.rows) == (16, 5)
 
