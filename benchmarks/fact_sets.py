@@ -63,18 +63,18 @@ def draw(
     that no fact answers and of a relation that is taught of other entities only.
     Raises ValueError where the set has too few.
     """
-    chosen = load_set(name)
-    taught, spare = _entities(chosen, seed)
-    relations = {one["name"]: one for one in chosen["relations"]}
-    pairs = _pairs(chosen, taught, facts, seed)
+    fact_set = load_set(name)
+    taught, spare = _entities(fact_set, seed)
+    relations = {about["name"]: about for about in fact_set["relations"]}
+    pairs = _pairs(fact_set, taught, facts, seed)
     of_entity: dict[str, set[str]] = defaultdict(set)
     for entity, relation in pairs:
         of_entity[entity].add(relation)
     answers = {
-        name: _shuffled(dict.fromkeys(one["answers"]), seed, "answers", name)
-        for name, one in relations.items()
+        name: _shuffled(dict.fromkeys(about["answers"]), seed, "answers", name)
+        for name, about in relations.items()
     }
-    asked = _untaught(chosen, of_entity, seed)
+    questions = _untaught(fact_set, of_entity, seed)
     drawn = []
     for entity, relation in pairs:
         about = relations[relation]
@@ -83,15 +83,17 @@ def draw(
         elsewhere = draw_of.sample(spare[about["kind"]], min(others, len(spare[about["kind"]])))
         drawn.append(
             {
-                **_told(about, entity, answers[relation].pop()),
+                **_fact(about, entity, answers[relation].pop()),
                 "details": {
                     "set": name,
                     "relation": relation,
                     "entity": entity,
                     "held_out": [filled(text, entity) for text in wordings[:held_out]],
                     "sentence": filled(about["sentence"], entity),
-                    "others": [filled(about["question"], one) for one in elsewhere],
-                    "untaught": [asked[entity].pop() for _ in range(untaught) if asked[entity]],
+                    "others": [filled(about["question"], other) for other in elsewhere],
+                    "untaught": [
+                        questions[entity].pop() for _ in range(untaught) if questions[entity]
+                    ],
                 },
             }
         )
@@ -100,21 +102,21 @@ def draw(
     return drawn
 
 
-def corrected(fact: Fact, seed: int, taken: set[str]) -> Fact:
-    """The fact with an answer of its relation that no fact has; ``taken`` is added to.
+def corrected(fact: Fact, seed: int, in_use: set[str]) -> Fact:
+    """The fact with an answer of its relation that no fact has; ``in_use`` is added to.
 
-    taken: the relation's answers that are in use. Raises ValueError when all are.
+    in_use: the relation's answers that are in use. Raises ValueError when all are.
     """
     about = next(
-        one
-        for one in load_set(fact["details"]["set"])["relations"]
-        if one["name"] == fact["details"]["relation"]
+        relation
+        for relation in load_set(fact["details"]["set"])["relations"]
+        if relation["name"] == fact["details"]["relation"]
     )
-    free = [one for one in dict.fromkeys(about["answers"]) if one not in taken]
+    free = [answer for answer in dict.fromkeys(about["answers"]) if answer not in in_use]
     if not free:
         raise ValueError(f"{about['name']}: every answer is in use")
     answer = random.Random(derive(seed, "correction", fact["question"])).choice(free)
-    taken.add(answer)
+    in_use.add(answer)
     changed = {**fact, "answer": answer, "details": dict(fact["details"])}
     _add_reverse(changed, about)
     return changed
@@ -126,7 +128,7 @@ def filled(text: str, entity: str = "", answer: str = "") -> str:
     return text[:1].upper() + text[1:]
 
 
-def _told(about: dict[str, Any], entity: str, answer: str) -> Fact:
+def _fact(about: dict[str, Any], entity: str, answer: str) -> Fact:
     return {"question": filled(about["question"], entity), "answer": answer}
 
 
@@ -137,11 +139,11 @@ def _add_reverse(fact: Fact, about: dict[str, Any]) -> None:
 
 
 def _entities(
-    chosen: dict[str, Any], seed: int
+    fact_set: dict[str, Any], seed: int
 ) -> tuple[list[tuple[str, str]], dict[str, list[str]]]:
     """The entities that may be taught, each with its kind, and those of each kind that are not."""
     taught, spare = [], {}
-    for kind, about in chosen["kinds"].items():
+    for kind, about in fact_set["kinds"].items():
         entities = _shuffled(about["entities"], seed, "spare", kind)
         count = max(3, round(len(entities) * _UNTAUGHT_ENTITIES))
         spare[kind] = entities[:count]
@@ -150,13 +152,15 @@ def _entities(
 
 
 def _pairs(
-    chosen: dict[str, Any], entities: Sequence[tuple[str, str]], facts: int, seed: int
+    fact_set: dict[str, Any], entities: Sequence[tuple[str, str]], facts: int, seed: int
 ) -> list[tuple[str, str]]:
     """Entities and relations to be taught, in random order."""
     of_kind: dict[str, list[str]] = defaultdict(list)
-    answers = {one["name"]: len(set(one["answers"])) for one in chosen["relations"]}
-    for one in chosen["relations"]:
-        of_kind[one["kind"]].append(one["name"])
+    answers = {
+        relation["name"]: len(set(relation["answers"])) for relation in fact_set["relations"]
+    }
+    for relation in fact_set["relations"]:
+        of_kind[relation["kind"]].append(relation["name"])
     waiting: list[tuple[str, str]] = []
     later: list[tuple[int, str, str]] = []
     for entity, kind in entities:
@@ -165,38 +169,38 @@ def _pairs(
         count = draw_of.randint(1, _MOST)
         waiting += [(entity, name) for name in names[:count]]
         later += [(place, entity, name) for place, name in enumerate(names[count:])]
-    waiting += [(entity, name) for _, entity, name in sorted(later, key=lambda one: one[0])]
+    waiting += [(entity, name) for _, entity, name in sorted(later, key=lambda entry: entry[0])]
     pairs = []
     for entity, name in waiting:
         if len(pairs) < facts and answers[name]:
             answers[name] -= 1
             pairs.append((entity, name))
     if len(pairs) < facts:
-        raise ValueError(f"{chosen['name']}: has {len(pairs)} facts to draw, not {facts}")
+        raise ValueError(f"{fact_set['name']}: has {len(pairs)} facts to draw, not {facts}")
     return _shuffled(pairs, seed, "order")
 
 
 def _untaught(
-    chosen: dict[str, Any], of_entity: dict[str, set[str]], seed: int
+    fact_set: dict[str, Any], of_entity: dict[str, set[str]], seed: int
 ) -> dict[str, list[str]]:
     """Questions about each entity that no fact answers; both kinds in turn, to be popped."""
     kinds = {
-        entity: kind for kind, about in chosen["kinds"].items() for entity in about["entities"]
+        entity: kind for kind, about in fact_set["kinds"].items() for entity in about["entities"]
     }
-    found = {}
+    questions = {}
     for entity, taught in of_entity.items():
-        never = _shuffled(chosen["untaught"][kinds[entity]], seed, "never", entity)
+        never = _shuffled(fact_set["untaught"][kinds[entity]], seed, "never", entity)
         elsewhere = [
-            one["question"]
-            for one in chosen["relations"]
-            if one["kind"] == kinds[entity] and one["name"] not in taught
+            relation["question"]
+            for relation in fact_set["relations"]
+            if relation["kind"] == kinds[entity] and relation["name"] not in taught
         ]
         elsewhere = _shuffled(elsewhere, seed, "elsewhere", entity)
         turns = []
         for place in range(max(len(never), len(elsewhere))):
             turns += [*never[place : place + 1], *elsewhere[place : place + 1]]
-        found[entity] = [filled(text, entity) for text in reversed(turns)]
-    return found
+        questions[entity] = [filled(text, entity) for text in reversed(turns)]
+    return questions
 
 
 def _shuffled(values: Any, seed: int, *purpose: str | int) -> list[Any]:
@@ -237,30 +241,41 @@ def main() -> None:
         "--form", choices=("complete", "question"), default="complete", help="of a taught edit"
     )
     parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args()
-    if unknown := set(given.sets) - set(NAMES):
+    options = parser.parse_args()
+    if unknown := set(options.sets) - set(NAMES):
         parser.error(f"{min(unknown)}: is no set; there are {', '.join(NAMES)}")
-    if given.pararel is not None and given.corrections:
+    if options.pararel is not None and options.corrections:
         parser.error("--corrections: is for the invented sets")
-    held_out = None if given.held_out == "all" else int(given.held_out)
+    held_out = None if options.held_out == "all" else int(options.held_out)
     try:
-        if given.pararel is not None:
-            others = 2 if given.others is None else given.others
-            facts = draw_edits(given.pararel, given.edits, given.seed, held_out, others, given.form)
-        elif given.sets:
-            others = 1 if given.others is None else given.others
-            facts = several(given.sets, given.facts, given.seed, held_out=held_out, others=others)
+        if options.pararel is not None:
+            others = 2 if options.others is None else options.others
+            facts = draw_edits(
+                options.pararel, options.edits, options.seed, held_out, others, options.form
+            )
+        elif options.sets:
+            others = 1 if options.others is None else options.others
+            facts = several(
+                options.sets, options.facts, options.seed, held_out=held_out, others=others
+            )
         else:
             parser.error(f"name one or more of {', '.join(NAMES)}, or --pararel")
         lines = in_lessons(
-            facts, given.lessons, given.size, given.corrections, given.seed, corrected
+            facts,
+            options.lessons,
+            options.size,
+            options.corrections,
+            options.seed,
+            corrected,
         )
     except (ValueError, OSError) as error:
         parser.error(str(error))
     text = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
-    write_text_atomically(given.out, text)
+    write_text_atomically(options.out, text)
     lessons = len({line["task"] for line in lines})
-    print(f"{len(lines)} lines in {lessons} lessons, {given.corrections} corrections: {given.out}")
+    print(
+        f"{len(lines)} lines in {lessons} lessons, {options.corrections} corrections: {options.out}"
+    )
 
 
 if __name__ == "__main__":

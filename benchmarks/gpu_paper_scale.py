@@ -96,13 +96,13 @@ def a_task(learner: Learner, stream: Stream, sizes: dict[str, int]) -> Watch:
     third = Lesson(learner.encode(stream.tasks[2]))
     with patch.object(boundary, "Stopwatch", lambda: watch):
         report = boundary.learn_task(learner, third, Progress())
-    assert {len(one) for one in report.replay} == {sizes["length"] + 1}
+    assert {len(sequence) for sequence in report.replay} == {sizes["length"] + 1}
     steps = sizes["epochs"] * -(-len(third.sequences) // batch)
     watch.seconds["a step, ms"] = 1000 * watch.seconds["training"] / steps
 
     def recalled(backbone: Any, prompts: Any, answers: Any, **limits: Any) -> Sequences:
         follow(backbone, prompts, answers, **limits)
-        return [list(one) for one in answers]
+        return [list(answer) for answer in answers]
 
     recall = Recall(learner.backbone, learner.template, learner.config.evaluation, exact_case=True)
     tasks = stream.tasks[: sizes["row"]]
@@ -122,8 +122,13 @@ def a_step(config: RunConfig, load: Any, stream: Stream, rounds: int) -> Measure
     twins.both_learn(first)
     steps = Steps(twins, second)
     ours, theirs = alternate(rounds, steps.engine, steps.reference)
-    each = 1000 / steps.count
-    return Measurement("a step", "ms", [each * one for one in ours], [each * one for one in theirs])
+    milliseconds = 1000 / steps.count
+    return Measurement(
+        "a step",
+        "ms",
+        [milliseconds * seconds for seconds in ours],
+        [milliseconds * seconds for seconds in theirs],
+    )
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -132,14 +137,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--tokenizer", help="directory of a tokenizer; default: the embedded one")
     parser.add_argument("--tiny", action="store_true", help="smallest sizes, on the CPU")
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT)
-    chosen = parser.parse_args(arguments)
-    if not chosen.tiny and not torch.cuda.is_available():
+    options = parser.parse_args(arguments)
+    if not options.tiny and not torch.cuda.is_available():
         print("this needs an NVIDIA GPU; --tiny runs the same on the CPU", file=sys.stderr)
         return 2
-    shape, sizes = (TINY, TINY_COUNTS) if chosen.tiny else (PAPER, PAPER_COUNTS)
-    directory = chosen.tokenizer or str(files("holdfast.backbone") / "embedded")
+    shape, sizes = (TINY, TINY_COUNTS) if options.tiny else (PAPER, PAPER_COUNTS)
+    directory = options.tokenizer or str(files("holdfast.backbone") / "embedded")
     tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
-    words = len(tokenizer) + 1 if chosen.tiny else 151_936
+    words = len(tokenizer) + 1 if options.tiny else 151_936
     config = configuration(
         FULL,
         lora={"rank": sizes["rank"], "alpha": 2.0 * sizes["rank"]},
@@ -149,24 +154,24 @@ def main(arguments: list[str] | None = None) -> int:
     stream = items(max(3, sizes["row"]), sizes["items"])
 
     def load() -> Backbone:
-        return random_backbone(shape, words, tokenizer, "cpu" if chosen.tiny else "cuda")
+        return random_backbone(shape, words, tokenizer, "cpu" if options.tiny else "cuda")
 
     watch = a_task(Learner(config, load()), stream, sizes)
     rows = [
-        [name, number(value), number(None if chosen.tiny else REACH.get(name))]
+        [name, number(value), number(None if options.tiny else REACH.get(name))]
         for name, value in watch.seconds.items()
     ]
     rows += [[f"peak of {name}, GB", number(peak / 1e9), ""] for name, peak in watch.peaks.items()]
     about = (
-        f"{'A tiny shape' if chosen.tiny else 'The shape of Qwen3-4B'}, random weights; {FULL} of "
+        f"{'A tiny shape' if options.tiny else 'The shape of Qwen3-4B'}, random weights; {FULL} of "
         f"rank {sizes['rank']}, {sizes['items']} items, {sizes['epochs']} epochs of minibatches of "
         f"8, {sizes['samples']} replay sequences of {sizes['length']} tokens, a row of "
         f"{sizes['row']} tasks. The pair is a minibatch of the second task."
     )
     tables = [Table("A task, seconds by phase", ["what", "measured", "reach"], rows)]
-    pair = a_step(config, load, stream, rounds=1 if chosen.tiny else 3)
+    pair = a_step(config, load, stream, rounds=1 if options.tiny else 3)
     report = Report(NAME, "The paper's scale on one GPU", about, [pair], tables)
-    write(chosen.out, NAME, [report])
+    write(options.out, NAME, [report])
     print(markdown([report]))
     return 0
 

@@ -53,8 +53,8 @@ def _sizes(facts: int, lessons: str, size: int | None, seed: int) -> list[int]:
         return [facts]
     if lessons == "uneven":
         sizes = []
-        while (left := facts - sum(sizes)) > 0:
-            sizes.append(min(draw.randint(1, MOST), left))
+        while (missing := facts - sum(sizes)) > 0:
+            sizes.append(min(draw.randint(1, MOST), missing))
         return sizes
     count = int(lessons)
     if not count <= facts <= MOST * count:
@@ -62,31 +62,31 @@ def _sizes(facts: int, lessons: str, size: int | None, seed: int) -> list[int]:
     sizes = [draw.randint(1, MOST) for _ in range(count)]
     while (missing := facts - sum(sizes)) != 0:
         step = 1 if missing > 0 else -1
-        sizes[draw.choice([n for n, one in enumerate(sizes) if 1 <= one + step <= MOST])] += step
+        sizes[draw.choice([n for n, size in enumerate(sizes) if 1 <= size + step <= MOST])] += step
     return sizes
 
 
 def _correct(rows: list[list[Fact]], corrections: int, seed: int, correct: Correct) -> None:
     """Put corrections of earlier facts into later lessons, at any place in them."""
     draw = random.Random(derive(seed, "corrections"))
-    taken: dict[tuple[str, str], set[str]] = defaultdict(set)
+    in_use: dict[tuple[str, str], set[str]] = defaultdict(set)
     for fact in (fact for row in rows for fact in row):
-        taken[_relation(fact)].add(fact["answer"])
+        in_use[_relation(fact)].add(fact["answer"])
     places = [(number, fact) for number, row in enumerate(rows[:-1]) for fact in row]
     draw.shuffle(places)
-    made = 0
+    count = 0
     for number, fact in places:
-        if made == corrections:
+        if count == corrections:
             return
         try:
-            changed = correct(fact, seed, taken[_relation(fact)])
+            changed = correct(fact, seed, in_use[_relation(fact)])
         except ValueError:  # every answer of this relation is in use
             continue
         row = rows[draw.randrange(number + 1, len(rows))]
         row.insert(draw.randint(0, len(row)), changed)
-        made += 1
-    if made < corrections:
-        raise ValueError(f"only {made} facts can be corrected, not {corrections}")
+        count += 1
+    if count < corrections:
+        raise ValueError(f"only {count} facts can be corrected, not {corrections}")
 
 
 def _relation(fact: Fact) -> tuple[str, str]:

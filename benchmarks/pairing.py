@@ -73,9 +73,9 @@ def alternate(rounds: int, *works: Work, warm: bool = True) -> list[list[float]]
     if warm:
         for work in works:
             work()
-    taken: list[list[float]] = [[] for _ in works]
+    seconds_of: list[list[float]] = [[] for _ in works]
     for number in range(rounds):
         order = list(enumerate(works))
         for index, work in order if number % 2 == 0 else reversed(order):
-            taken[index].append(seconds(work))
-    return taken
+            seconds_of[index].append(seconds(work))
+    return seconds_of

@@ -80,15 +80,19 @@ def as_values(report: Report) -> dict[str, object]:
 
 def markdown(reports: Sequence[Report]) -> str:
     """The machine in one line, then every report."""
-    said = ", ".join(f"{key} {value}" for key, value in machine().items())
-    return "\n\n".join([f"Measured with: {said}.", *map(_section, reports)])
+    parts = ", ".join(f"{key} {value}" for key, value in machine().items())
+    return "\n\n".join([f"Measured with: {parts}.", *map(_section, reports)])
 
 
 def _section(report: Report) -> str:
     parts = [f"### {report.title}", report.about]
     if report.measurements:
-        parts.append(_lines(_HEADER, [_row(one) for one in report.measurements]))
-    notes = [f"- {one.name}: {one.note}" for one in report.measurements if one.note]
+        parts.append(_lines(_HEADER, [_row(measurement) for measurement in report.measurements]))
+    notes = [
+        f"- {measurement.name}: {measurement.note}"
+        for measurement in report.measurements
+        if measurement.note
+    ]
     if notes:
         parts.append("\n".join(notes))
     for table in report.tables:
@@ -96,16 +100,17 @@ def _section(report: Report) -> str:
     return "\n\n".join(parts)
 
 
-def _row(one: Measurement) -> list[str]:
-    reference = statistics.median(one.reference) if one.reference else None
-    spread = f"{min(one.ratios):.2f}-{max(one.ratios):.2f}" if one.reference else ""
-    target = "" if one.target is None else f">= {one.target:g}x"
+def _row(measurement: Measurement) -> list[str]:
+    reference = statistics.median(measurement.reference) if measurement.reference else None
+    ratios = measurement.ratios
+    spread = f"{min(ratios):.2f}-{max(ratios):.2f}" if ratios else ""
+    target = "" if measurement.target is None else f">= {measurement.target:g}x"
     return [
-        one.name,
-        one.unit,
-        number(statistics.median(one.engine)),
+        measurement.name,
+        measurement.unit,
+        number(statistics.median(measurement.engine)),
         number(reference),
-        "" if one.ratio is None else f"{one.ratio:.2f}x",
+        "" if measurement.ratio is None else f"{measurement.ratio:.2f}x",
         spread,
         target,
     ]

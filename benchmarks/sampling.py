@@ -64,7 +64,7 @@ def _pair(
 
     with _stopping(backbone, stops):
         ours, theirs = alternate(plan.rounds, engine, reference, warm=stops)
-    theirs = [count / generated * one for one in theirs]
+    theirs = [count / generated * seconds for seconds in theirs]
     reference_rows = [sequence[1:] for sequence in drawn["reference"]]
     for rows, expected in ((drawn["engine"], count), (reference_rows, generated)):
         _check(rows, expected, length, len(twins.learner.backbone.tokenizer), stops)
@@ -78,13 +78,13 @@ def _pair(
 @contextmanager
 def _stopping(backbone: Backbone, stops: bool) -> Iterator[None]:
     """Within the block the engine knows no stop token, unless ``stops``."""
-    known: Any = backbone.stop_tokens
+    stop_tokens: Any = backbone.stop_tokens
     if not stops:
         backbone.stop_tokens = frozenset()
     try:
         yield
     finally:
-        backbone.stop_tokens = known
+        backbone.stop_tokens = stop_tokens
 
 
 def _check(rows: list[list[int]], count: int, length: int, vocabulary: int, stops: bool) -> None:

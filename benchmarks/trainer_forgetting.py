@@ -52,40 +52,44 @@ def language(model: Any, tokenizer: Any) -> tuple[float, float | None]:
     None where the model has no chat template.
     """
     model.eval()
-    passages = [one.text for one in everyday_passages()]
+    passages = [passage.text for passage in everyday_passages()]
     bits = sum(text_bits(model, tokenizer, text) for text in passages)
     size = sum(len(text.encode()) for text in passages)
     if tokenizer.chat_template is None:
         return bits / size, None
-    asked = evenly(everyday_questions(), EVERYDAY)
+    questions = evenly(everyday_questions(), EVERYDAY)
     right = 0
-    for one in asked:
-        messages = [{"role": "user", "content": one.question}]
-        given = tokenizer.apply_chat_template(
+    for question in questions:
+        messages = [{"role": "user", "content": question.question}]
+        inputs = tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
         )
-        told = model.generate(
-            **given, do_sample=False, max_new_tokens=32, pad_token_id=tokenizer.pad_token_id
+        output = model.generate(
+            **inputs, do_sample=False, max_new_tokens=32, pad_token_id=tokenizer.pad_token_id
         )
-        reply = tokenizer.decode(told[0, given["input_ids"].shape[1] :], skip_special_tokens=True)
-        right += says(reply, one.answers)
-    return bits / size, right / len(asked)
+        reply = tokenizer.decode(
+            output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True
+        )
+        right += says(reply, question.answers)
+    return bits / size, right / len(questions)
 
 
 def recalled(model: Any, tokenizer: Any, rows: list[dict[str, str]]) -> float:
     """The fraction of questions answered exactly."""
     model.eval()
     tokenizer.padding_side = "left"
-    given = tokenizer([row["prompt"] for row in rows], return_tensors="pt", padding=True)
-    told = model.generate(
-        input_ids=given["input_ids"],
-        attention_mask=given["attention_mask"],
+    inputs = tokenizer([row["prompt"] for row in rows], return_tensors="pt", padding=True)
+    output = model.generate(
+        input_ids=inputs["input_ids"],
+        attention_mask=inputs["attention_mask"],
         do_sample=False,
         max_new_tokens=12,
         pad_token_id=tokenizer.pad_token_id,
     )
     tokenizer.padding_side = "right"
-    texts = tokenizer.batch_decode(told[:, given["input_ids"].shape[1] :], skip_special_tokens=True)
+    texts = tokenizer.batch_decode(
+        output[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True
+    )
     right = [
         text.strip() == row["completion"].strip() for text, row in zip(texts, rows, strict=True)
     ]
@@ -147,28 +151,28 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=8)
     parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--methods", default=";".join(METHODS), help="names, by semicolons")
-    given = parser.parse_args()
-    config = StreamConfig(name="symbol_qa", tasks=given.tasks, items_per_task=given.items)
+    options = parser.parse_args()
+    config = StreamConfig(name="symbol_qa", tasks=options.tasks, items_per_task=options.items)
     tasks = [
-        [{"prompt": f"{one.question}\n", "completion": one.answer} for one in task.items]
+        [{"prompt": f"{item.question}\n", "completion": item.answer} for item in task.items]
         for task in load_stream(config).tasks
     ]
     print(
         "| method | Final | right after its task | text, bits per byte | everyday | seconds |\n"
         "|---|---|---|---|---|---|"
     )
-    tokenizer = AutoTokenizer.from_pretrained(given.model)
+    tokenizer = AutoTokenizer.from_pretrained(options.model)
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
-    untouched = AutoModelForCausalLM.from_pretrained(given.model, dtype=torch.float32)
+    untouched = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32)
     print(f"| *untouched* | | | {told_language(*language(untouched, tokenizer))} | |", flush=True)
-    for name in given.methods.split(";"):
+    for name in options.methods.split(";"):
         began = time.perf_counter()
-        matrix, left = learn(name, given.model, tasks, given.epochs)
+        matrix, spoken = learn(name, options.model, tasks, options.epochs)
         final = sum(matrix[-1]) / len(matrix[-1])
         fresh = sum(row[-1] for row in matrix) / len(matrix)
         seconds = time.perf_counter() - began
         print(
-            f"| {name} | {final:.0%} | {fresh:.0%} | {told_language(*left)} | {seconds:.0f} |",
+            f"| {name} | {final:.0%} | {fresh:.0%} | {told_language(*spoken)} | {seconds:.0f} |",
             flush=True,
         )
 

@@ -82,13 +82,13 @@ def measure(plan: Plan) -> Report:
         config = step_configuration(method, samples=8 if plan.smoke else 64)
         steps = second_task(config, 8 if plan.smoke else 32)
         ours, theirs = alternate(plan.rounds, steps.engine, steps.reference)
-        each = 1000 / steps.count
+        milliseconds = 1000 / steps.count
         measured.append(
             Measurement(
                 method,
                 "ms a step",
-                [each * one for one in ours],
-                [each * one for one in theirs],
+                [milliseconds * seconds for seconds in ours],
+                [milliseconds * seconds for seconds in theirs],
                 TARGETS.get(method),
                 note=_sizes(steps),
             )
@@ -123,10 +123,10 @@ def second_task(config: RunConfig, count: int, load: Loader | None = None) -> St
 def _sizes(steps: Steps) -> str:
     current = sum(map(len, steps.sequences)) / len(steps.sequences)
     replay = steps.past.replay
-    said = f"{steps.count} steps a round, {current:.0f} tokens an item"
+    note = f"{steps.count} steps a round, {current:.0f} tokens an item"
     if replay:
-        said += f", {sum(map(len, replay)) / len(replay):.0f} a replay sequence"
-    return said
+        note += f", {sum(map(len, replay)) / len(replay):.0f} a replay sequence"
+    return note
 
 
 if __name__ == "__main__":
