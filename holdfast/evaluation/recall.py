@@ -115,8 +115,7 @@ class Recall:
 
     def _verdicts(self, items: Sequence[Item]) -> list[Verdict]:
         questions = [self._question(item) for item in items]
-        seed = self._backbone.seed_token
-        prompts = [([] if seed is None else [seed]) + question.prompt for question in questions]
+        prompts = [self._backbone.opening + question.prompt for question in questions]
         outputs = follow(
             self._backbone,
             prompts,

@@ -60,9 +60,9 @@ def everyday_passages() -> list[Passage]:
     ]
 
 
-def settings(window: int = WINDOW) -> dict[str, Any]:
+def settings() -> dict[str, Any]:
     """The options that the bits of a text depend on, besides the model and the text."""
-    return {"window": window, "overlap": 0.5}
+    return {"window": WINDOW, "overlap": 0.5}
 
 
 def lengths(backbone: Backbone, texts: Sequence[str], window: int = WINDOW) -> list[Length]:

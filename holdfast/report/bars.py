@@ -168,14 +168,8 @@ def _draw_measures(axes: Axes, measures: Mapping[str, Mapping[str, Any]]) -> Non
             middle = place + (number - 1) * (_THICK + 0.02)
             value = row[side]
             axes.barh(middle, value or 0, _THICK, color=colour)
-            axes.annotate(
-                "–" if value is None else f"{100 * value:.{0 if value in (0, 1) else 1}f}",
-                (value or 0, middle),
-                (2, 0),
-                textcoords="offset points",
-                va="center_baseline",
-                fontsize=style.SMALL,
-            )
+            text = "–" if value is None else f"{100 * value:.{0 if value in (0, 1) else 1}f}"
+            style.number_bar(axes, text, value or 0, middle, gap=2)
     axes.set_yticks(range(len(measures)), list(measures))
     axes.set(ylim=(len(measures) - 0.45, -0.55), xlim=(0, _ROOM), xticks=[0, 0.25, 0.5, 0.75, 1])
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))

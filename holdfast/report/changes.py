@@ -66,14 +66,7 @@ def plot_changes(values: Mapping[str, Any]) -> Figure:
         style.dress(axes)
         for place, (count, colour) in enumerate(part.values()):
             axes.barh(place, count, 0.6, color=colour)
-            axes.annotate(
-                str(count),
-                (count, place),
-                (3, 0),
-                textcoords="offset points",
-                va="center_baseline",
-                fontsize=style.SMALL,
-            )
+            style.number_bar(axes, str(count), count, place, gap=3)
         axes.set_yticks(range(len(part)), list(part))
         axes.invert_yaxis()
         axes.set_xlim(0, 1.1 * most)

@@ -88,6 +88,18 @@ def share_axis(axes: Axes, highest: float) -> None:
     axes.set_axisbelow(True)
 
 
+def number_bar(axes: Axes, text: str, end: float, middle: float, gap: float) -> None:
+    """Write a number beside the end of a horizontal bar. gap: between them, in points."""
+    axes.annotate(
+        text,
+        (end, middle),
+        (gap, 0),
+        textcoords="offset points",
+        va="center_baseline",
+        fontsize=SMALL,
+    )
+
+
 def bottom_legend(figure: Figure, handles: Sequence[Artist]) -> None:
     """A legend below all panels, in one row if the figure is wide enough."""
     wide = figure.get_figwidth() > (COLUMN + PAGE) / 2

@@ -15,6 +15,7 @@ from holdfast.core.files import make_folder, read_json, write_text_atomically
 from holdfast.core.own import regular
 
 FOLDER, SAMPLES = "items", "replay"
+_VERDICTS = {"0": False, "1": True}
 
 
 def write_row(directory: Path, after_task: int, recalled: Mapping[int, Sequence[bool]]) -> None:
@@ -38,7 +39,8 @@ def read_rows(directory: Path, horizon: int) -> dict[int, dict[int, list[bool]]]
         try:
             after_task = int(value["after_task"])
             row = {
-                int(task): [_bit(bit) for bit in bits] for task, bits in value["recalled"].items()
+                int(task): [_VERDICTS[bit] for bit in bits]
+                for task, bits in value["recalled"].items()
             }
         except (KeyError, TypeError, ValueError, AttributeError):
             raise HoldfastError(
@@ -77,7 +79,3 @@ def sampled_tasks(directory: Path, horizon: int) -> list[int]:
     """The tasks up to a horizon before which samples were kept."""
     names = (path.stem.partition("-")[2] for path in (directory / SAMPLES).glob("task-*.jsonl"))
     return sorted(task for task in map(int, filter(str.isdigit, names)) if task <= horizon)
-
-
-def _bit(text: str) -> bool:
-    return {"0": False, "1": True}[text]

@@ -75,8 +75,9 @@ class Suite:
             for config in configs
         ]
         self.cells = list({cell.key: cell for cell in cells}.values())
+        used = {key for _, key in self._using}
         for key in self.swept:
-            if not any((config.method, key) in self._using for config in configs):
+            if key not in used:
                 raise HoldfastError(
                     f"grid: {key} changes no result of these methods, or has its default alone; "
                     "leave it out"

@@ -176,13 +176,6 @@ def test_when_half_is_lost(retention: list[float], expected: float) -> None:
     assert found == expected or (math.isnan(found) and math.isnan(expected))
 
 
-def test_one_seed_agrees_with_the_metric(tmp_path: Path) -> None:
-    study = read_study(write_suite(tmp_path, ["vanilla", "sd", "replay_merge"], [41], 30, ITEMS))
-    found = half_lives(bands(curves(study))).set_index("method")["half_life"]
-    for row in study.cells.to_dict("records"):
-        assert found[row["method"]] == half_life(study.matrices[row["path"]])
-
-
 def test_no_runs_are_empty_tables(tmp_path: Path) -> None:
     study = study_of(tmp_path, [100, 50])
     nothing = curves(type(study)(study.cells.iloc[:0], {}, {}, ()))

@@ -127,26 +127,15 @@ def test_csv_has_the_format_of_the_contract() -> None:
     )
 
 
-@given(matrices())
-def test_csv_round_trips_exactly(matrix: RecallMatrix) -> None:
-    again = RecallMatrix.from_csv(matrix.to_csv())
-    assert again == matrix
-    assert again.to_csv() == matrix.to_csv()
-
-
 @given(matrices(), st.randoms(use_true_random=False))
-def test_the_order_of_csv_lines_does_not_matter(matrix: RecallMatrix, random: Random) -> None:
+def test_csv_round_trips_exactly_in_whatever_order_its_lines_come(
+    matrix: RecallMatrix, random: Random
+) -> None:
     header, *lines = matrix.to_csv().splitlines()
     random.shuffle(lines)
     again = RecallMatrix.from_csv("\n".join([header, *lines]))
     assert again == matrix
     assert again.to_csv() == matrix.to_csv()
-
-
-def test_save_and_load(tmp_path: Path) -> None:
-    matrix = RecallMatrix().with_row(1, {1: (7, 9)})
-    matrix.save(tmp_path / "matrix.csv")
-    assert RecallMatrix.load(tmp_path / "matrix.csv") == matrix
 
 
 @pytest.mark.parametrize(
