@@ -32,8 +32,8 @@ def suite(tmp_path: Path) -> Path:
     for method, correct in (("vanilla", (4, 6)), ("merge", (20, 24))):
         for seed, right in zip((1, 2), correct, strict=True):
             (cell,) = (place / "cells").glob(f"{method}-{seed}-*")
-            told = {"model": str(cell), "items": 40}
-            write_result(boundary(cell, TASKS), "gsm8k", told, score(right))
+            settings = {"model": str(cell), "items": 40}
+            write_result(boundary(cell, TASKS), "gsm8k", settings, score(right))
     (first,) = (place / "cells").glob("vanilla-1-*")
     write_result(boundary(first, 0), "gsm8k", {"model": "none", "items": 40}, score(32))
     write_result(boundary(first, TASKS), "text", {"model": "x", "items": 9}, text_score(9, 2.5))
@@ -42,11 +42,11 @@ def suite(tmp_path: Path) -> Path:
 
 def test_the_change_is_against_the_unmodified_backbone(suite: Path) -> None:
     table = analyse(read_study(suite)).tables["capability"]
-    asked = table[table["suite"] == "gsm8k"].set_index("method")
-    assert asked.at["vanilla", "value"] == pytest.approx(5 / 40)
-    assert asked.at["vanilla", "value_sd"] == pytest.approx(2**0.5 / 40)
-    assert asked.at["merge", "change"] == pytest.approx(22 / 40 - 32 / 40)
-    assert set(asked["before"]) == {0.8}
+    rows = table[table["suite"] == "gsm8k"].set_index("method")
+    assert rows.at["vanilla", "value"] == pytest.approx(5 / 40)
+    assert rows.at["vanilla", "value_sd"] == pytest.approx(2**0.5 / 40)
+    assert rows.at["merge", "change"] == pytest.approx(22 / 40 - 32 / 40)
+    assert set(rows["before"]) == {0.8}
     (text,) = table[table["suite"] == "text"].to_dict("records")
     assert (text["unit"], text["value"], text["seeds"]) == ("bits per byte", 2.5, 1)
     assert text["before"] != text["before"]  # nobody measured it
@@ -58,11 +58,11 @@ def test_the_backbone_before_is_that_of_the_run(tmp_path: Path) -> None:
         write_trajectory(place, "vanilla", 1, tasks=TASKS)
         change(place, backbone={"name": name, "fingerprint": name}, numbers={"backbone": name})
         for task, right in ((0, before), (TASKS, after)):
-            told = {"model": f"{name} {task}", "items": 40}
-            write_result(boundary(place, task), "gsm8k", told, score(right))
+            settings = {"model": f"{name} {task}", "items": 40}
+            write_result(boundary(place, task), "gsm8k", settings, score(right))
     table = analyse(read_study(tmp_path)).tables["capability"]
-    asked = table.set_index("method")[["before", "change"]].to_dict("index")
-    assert asked == {
+    rows = table.set_index("method")[["before", "change"]].to_dict("index")
+    assert rows == {
         "vanilla backbone.name=small": pytest.approx({"before": 8 / 40, "change": -4 / 40}),
         "vanilla backbone.name=large": pytest.approx({"before": 32 / 40, "change": -2 / 40}),
     }
@@ -84,9 +84,9 @@ def test_the_four_benchmarks_have_an_unweighted_average_by_seed(suite: Path) -> 
         (cell,) = (suite / "cells").glob(f"merge-{seed}-*")
         for name, right in zip(four, correct, strict=True):
             items = 10 if name == "math" else 40  # the mean is of shares, not of items
-            told = {"model": str(cell), "items": items}
-            write_result(boundary(cell, TASKS), name, told, score(right, items))
-            write_result(boundary(cell, 0), name, told, score(items // 2, items))
+            settings = {"model": str(cell), "items": items}
+            write_result(boundary(cell, TASKS), name, settings, score(right, items))
+            write_result(boundary(cell, 0), name, settings, score(items // 2, items))
     table = analyse(read_study(suite)).tables["capability"]
     (average,) = table[table["suite"] == "average"].to_dict("records")  # vanilla lacks three
     shares = (6 / 40 + 2 / 10 + 0 + 10 / 40) / 4, (8 / 40 + 4 / 10 + 2 / 40 + 20 / 40) / 4
@@ -105,11 +105,14 @@ def samples(suite: str, right: np.ndarray) -> list[Sample]:
         ]
     if suite == "mgsm":
         return [
-            Sample(f"mgsm/{group}/{n}", str(group), "", "", None, "", bool(one))
+            Sample(f"mgsm/{group}/{n}", str(group), "", "", None, "", bool(correct))
             for n, row in enumerate(right)
-            for group, one in enumerate(row)
+            for group, correct in enumerate(row)
         ]
-    return [Sample(f"{suite}/{n}", "", "", "", None, "", bool(one)) for n, one in enumerate(right)]
+    return [
+        Sample(f"{suite}/{n}", "", "", "", None, "", bool(correct))
+        for n, correct in enumerate(right)
+    ]
 
 
 def write(cell: Path, after: int, suite: str, right: np.ndarray) -> None:
@@ -128,7 +131,9 @@ def random() -> np.random.Generator:
 @pytest.fixture
 def cells(tmp_path: Path) -> list[Path]:
     place = write_suite(tmp_path / "suite", methods=("vanilla", "merge"), seeds=(1, 2), tasks=TASKS)
-    return [next((place / "cells").glob(f"{one}-*")) for one in ("vanilla-1", "merge-1", "merge-2")]
+    return [
+        next((place / "cells").glob(f"{name}-*")) for name in ("vanilla-1", "merge-1", "merge-2")
+    ]
 
 
 def table_of(cells: list[Path], suite: str) -> dict[str, dict]:
@@ -197,9 +202,9 @@ def test_the_average_of_four_has_the_spread_of_a_mean(cells, random) -> None:
         base = np.ones(ITEMS if suite != "mgsm" else (ITEMS, 1), dtype=bool)
         write(cells[0], 0, suite, base)
         write(cells[0], TASKS, suite, random.random(base.shape) < 0.5)
-    average, one = (table_of(cells, suite)["vanilla"] for suite in ("average", "gsm8k"))
+    average, single = (table_of(cells, suite)["vanilla"] for suite in ("average", "gsm8k"))
     assert average["drawn"] == "items"
-    width = [row["high"] - row["low"] for row in (average, one)]
+    width = [row["high"] - row["low"] for row in (average, single)]
     assert width[0] == pytest.approx(width[1] / 2, rel=0.15)  # four independent suites
 
 

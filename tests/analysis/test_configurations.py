@@ -93,11 +93,11 @@ def cells_of(finals: dict[str, list[float]]) -> pd.DataFrame:
 
 def test_the_spread_of_every_method_and_of_the_groups() -> None:
     cells = cells_of(FINALS)
-    found = seed_spread(cells)
-    assert list(found["method"]) == ["replay", "si_replay_merge", "vanilla", "sd_merge"]
-    assert list(found["data_anchor"]) == [True, True, False, False]
-    np.testing.assert_allclose(found["final_sd"], [0.1, 0.04, 0.01, 0.0], atol=1e-15)
-    np.testing.assert_allclose(found["final"], [0.2, 0.44, 0.02, 0.1])
+    spread = seed_spread(cells)
+    assert list(spread["method"]) == ["replay", "si_replay_merge", "vanilla", "sd_merge"]
+    assert list(spread["data_anchor"]) == [True, True, False, False]
+    np.testing.assert_allclose(spread["final_sd"], [0.1, 0.04, 0.01, 0.0], atol=1e-15)
+    np.testing.assert_allclose(spread["final"], [0.2, 0.44, 0.02, 0.1])
 
 
 ITEMS = 100
@@ -120,11 +120,11 @@ def study_of(tmp_path: Path, *seeds: list[int]):
 
 def test_a_curve_is_the_mean_of_a_diagonal(tmp_path: Path) -> None:
     study = study_of(tmp_path, [100, 80, 60, 30], [90, 70, 20, 10])
-    found = curves(study)
-    assert list(found["age"]) == [0, 1, 2, 3] * 2
-    np.testing.assert_allclose(found["retention"], [1, 0.8, 0.6, 0.3, 0.9, 0.7, 0.2, 0.1])
-    assert list(found["seed"].unique()) == [0, 1]
-    assert set(found["candidate"]) == set(found["method"]) == {"merge"}
+    table = curves(study)
+    assert list(table["age"]) == [0, 1, 2, 3] * 2
+    np.testing.assert_allclose(table["retention"], [1, 0.8, 0.6, 0.3, 0.9, 0.7, 0.2, 0.1])
+    assert list(table["seed"].unique()) == [0, 1]
+    assert set(table["candidate"]) == set(table["method"]) == {"merge"}
 
 
 def test_the_band_goes_from_the_lowest_seed_to_the_highest(tmp_path: Path) -> None:
@@ -137,9 +137,9 @@ def test_the_band_goes_from_the_lowest_seed_to_the_highest(tmp_path: Path) -> No
 
 
 def test_an_age_that_one_seed_did_not_observe_has_no_mean(tmp_path: Path) -> None:
-    found = curves(study_of(tmp_path, [100, 80], [90, 70]))
-    found.loc[1, "retention"] = math.nan
-    band = bands(found)
+    table = curves(study_of(tmp_path, [100, 80], [90, 70]))
+    table.loc[1, "retention"] = math.nan
+    band = bands(table)
     assert list(band["mean"].isna()) == [False, True]
     assert list(band["lowest"].isna()) == [False, True]
     assert list(band["seeds"]) == [2, 2]
@@ -172,8 +172,8 @@ def test_the_half_life_is_of_the_mean_curve(tmp_path: Path) -> None:
 def test_when_half_is_lost(retention: list[float], expected: float) -> None:
     share = [value / 100 for value in retention]
     table = pd.DataFrame({"dataset": "d", "method": "m", "age": range(3), "mean": share})
-    (found,) = half_lives(table)["half_life"]
-    assert found == expected or (math.isnan(found) and math.isnan(expected))
+    (life,) = half_lives(table)["half_life"]
+    assert life == expected or (math.isnan(life) and math.isnan(expected))
 
 
 def test_no_runs_are_empty_tables(tmp_path: Path) -> None:

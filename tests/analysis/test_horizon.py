@@ -85,8 +85,8 @@ def test_streams_of_other_lengths_are_compared_by_their_tasks(
         write_commit(tmp_path / name, {"tasks": [*learned], "matrix": matrix})
         stream = {"name": "symbol_qa", "tasks": length, "fingerprint": learned}
         change(tmp_path / name, stream=stream)
-    told = [line for line in read_study(tmp_path).missing if "two streams" in line]
-    assert bool(told) != alike
+    lines = [line for line in read_study(tmp_path).missing if "two streams" in line]
+    assert bool(lines) != alike
 
 
 @pytest.mark.parametrize(
@@ -125,10 +125,10 @@ def test_a_run_that_went_further_is_read_as_it_stood_there(tmp_path: Path) -> No
     )
     assert long.missing[-1] == told and short.missing == ()
     assert not any("8 of" in line or "tasks learned" in line for line in long.missing)
-    named = ["method", "seed"]
-    columns = [*named, *METRICS, "horizon", "state_bytes"]
+    keys = ["method", "seed"]
+    columns = [*keys, *METRICS, "horizon", "state_bytes"]
     tables = [
-        final_runs(study.cells)[columns].sort_values(named, ignore_index=True)
+        final_runs(study.cells)[columns].sort_values(keys, ignore_index=True)
         for study in (short, long)
     ]
     pd.testing.assert_frame_equal(*tables)

@@ -33,10 +33,13 @@ def test_items_are_counted_over_the_seeds(study_directory: Path) -> None:
     assert set(table["seeds"]) == {2}
     by_age = table[table["by"] == "age"].set_index(["method", "group"])
     for method in ("replay_merge", "merge"):
-        each = [verdicts(method, seed, TASKS) for seed in SEEDS]
+        by_seed = [verdicts(method, seed, TASKS) for seed in SEEDS]
         for group, ages in (("0", [0]), ("1", [1]), ("2-3", [2, 3]), ("4-5", [4, 5])):
             seen = [
-                one[row, row - age] for one in each for age in ages for row in range(age, TASKS)
+                recalled[row, row - age]
+                for recalled in by_seed
+                for age in ages
+                for row in range(age, TASKS)
             ]
             line = by_age.loc[(method, group)]
             assert line["observed"] == np.size(seen)
@@ -53,12 +56,12 @@ def test_samples_are_of_each_run_and_their_ages_of_each_method(study_directory: 
         (method, seed) for method in ("replay_merge", "replay") for seed in SEEDS
     }
     for row in samples.to_dict("records"):
-        told = asked(row["seed"], row["task"])
-        assert row["samples"] == len(told)
+        questions = asked(row["seed"], row["task"])
+        assert row["samples"] == len(questions)
         assert (row["right"], row["chimeras"], row["other"]) == (0.75, 0.25, 0)
-        assert row["distinct"] == len(set(told)) / (ITEMS * (row["task"] - 1))
+        assert row["distinct"] == len(set(questions)) / (ITEMS * (row["task"] - 1))
         learned = row["task"] - 1
-        ages = [learned - on for number, (on, _) in enumerate(told) if number % 4]
+        ages = [learned - on for number, (on, _) in enumerate(questions) if number % 4]
         assert row["newest"] == np.mean([age < learned / 4 for age in ages])
     ages = tables["samples_by_age"].set_index(["method", "age"])
     for age in range(TASKS - 1):
@@ -93,13 +96,13 @@ def test_where_nothing_was_kept_it_is_said(tmp_path: Path) -> None:
 def test_the_figures_are_the_tables(study_directory: Path) -> None:
     study = read_study(study_directory)
     analysis = analyse(study)
-    drawn = study_figures(study, analysis).figures
-    left, right = drawn["samples"].axes[:2]
+    figures = study_figures(study, analysis).figures
+    left, right = figures["samples"].axes[:2]
     ages = analysis.tables["samples_by_age"].query("method == 'replay_merge'")
     assert [bar.get_height() for bar in left.patches] == pytest.approx(list(ages["share"]))
     assert {round(bar.get_height(), 9) for bar in right.patches} == {0.75, 0.25, 0}
     items = analysis.tables["items"]
-    age, rehearsed = drawn["items"].axes
+    age, rehearsed = figures["items"].axes
     assert len(age.lines) == 2 and len(rehearsed.lines) == 1
     first = items.query("method == 'replay_merge' and by == 'age'")
     assert list(age.lines[0].get_ydata()) == pytest.approx(list(first["recalled"]))
@@ -113,8 +116,8 @@ def test_a_question_that_is_taught_again_counts_as_taught_last(tmp_path: Path) -
 
     write_kept(tmp_path / "run", "replay_merge", 41, 3, of=("samples",))
     facts = tmp_path / "facts.jsonl"
-    told = [("1", "q", "old"), ("1", "other", "x"), ("2", "r", "y"), ("3", "s", "z")]
-    lines = [{"task": t, "question": q, "answer": a} for t, q, a in told]
+    lessons = [("1", "q", "old"), ("1", "other", "x"), ("2", "r", "y"), ("3", "s", "z")]
+    lines = [{"task": t, "question": q, "answer": a} for t, q, a in lessons]
     facts.write_text("".join(json.dumps(line) + "\n" for line in lines))
     items = read_items(tmp_path / "run")
     stream = load_stream(str(facts))
@@ -123,12 +126,14 @@ def test_a_question_that_is_taught_again_counts_as_taught_last(tmp_path: Path) -
     tasks = (stream.tasks[0], type(stream.tasks[1])("2", (corrected,)), stream.tasks[2])
     template = Template(Template.Config(append_eos=True))
     texts = [template.text(again), template.text(again), template.text(corrected)]
-    own = type(items)(type(stream)(tasks, "m", repeats=True), template, 3, {}, {2: texts, 3: texts})
-    table = sampled(own).set_index("task")
+    with_samples = type(items)(
+        type(stream)(tasks, "m", repeats=True), template, 3, {}, {2: texts, 3: texts}
+    )
+    table = sampled(with_samples).set_index("task")
     assert (table.at[2, "right"], table.at[2, "chimeras"]) == (2 / 3, 1 / 3)  # the old answer
     assert (table.at[3, "right"], table.at[3, "chimeras"]) == (1 / 3, 2 / 3)  # the new one
     assert table.at[2, "distinct"] == table.at[3, "distinct"] == 1 / 2
-    assert [one.sum() for one in own.rehearsals().values()] == [6, 6, 0]
+    assert [counts.sum() for counts in with_samples.rehearsals().values()] == [6, 6, 0]
 
 
 def test_lives_are_those_of_the_verdicts(study_directory: Path) -> None:
@@ -136,4 +141,4 @@ def test_lives_are_those_of_the_verdicts(study_directory: Path) -> None:
     recalled = verdicts("merge", 41, TASKS)
     for row in table.to_dict("records"):
         task, item = row["on_task"] - 1, row["item"] - 1
-        assert row["life"] == "".join("01"[int(one)] for one in recalled[task:, task, item])
+        assert row["life"] == "".join("01"[int(verdict)] for verdict in recalled[task:, task, item])

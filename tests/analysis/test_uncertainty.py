@@ -48,9 +48,9 @@ def test_the_interval_is_that_of_drawing_seeds_and_tasks_anew() -> None:
     ]
     low, high = np.quantile(means, (0.025, 0.975))
     assert interval(values) == pytest.approx((low, high), abs=0.01)
-    told = interval(values)
+    before = interval(values)
     draws.cache_clear()  # as another process begins
-    assert interval(values) == told
+    assert interval(values) == before
 
 
 def test_without_spread_there_is_no_width() -> None:
@@ -99,11 +99,11 @@ def test_means_are_those_of_the_configurations_with_intervals(study: Study) -> N
     table = tables["means"].set_index(["method", "metric"])
     for row in tables["configurations"].to_dict("records"):
         for metric in ("final", "diag", "forget", "w10"):
-            told = table.loc[(row["method"], metric)]
-            assert told["value"] == pytest.approx(row[metric])
-            assert told["low"] - 1e-9 <= told["value"] <= told["high"] + 1e-9
+            estimate = table.loc[(row["method"], metric)]
+            assert estimate["value"] == pytest.approx(row[metric])
+            assert estimate["low"] - 1e-9 <= estimate["value"] <= estimate["high"] + 1e-9
     path = study.cells.query("method == 'merge'")["path"]
-    values = np.array([study.matrices[one].accuracies()[-1, 1:-1] for one in path])
+    values = np.array([study.matrices[place].accuracies()[-1, 1:-1] for place in path])
     assert tuple(table.loc[("merge", "final"), ["low", "high"]]) == interval(values)
 
 
@@ -165,7 +165,7 @@ def test_a_better_one_that_stands_below_is_drawn_too() -> None:
     """One that wins fewer pairs, since it has fewer seeds in common with others."""
     pairs = [("merge", "vanilla"), ("merge", "si"), ("si", "vanilla"), ("replay", "merge")]
     columns = {"dataset": "symbol_qa", "metric": "final", "difference": 0.2, "noise": False}
-    table = pd.DataFrame([{"method": one, "other": other, **columns} for one, other in pairs])
+    table = pd.DataFrame([{"method": method, "other": other, **columns} for method, other in pairs])
     (axes,) = plot_noise(table).axes
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
     assert len(axes.texts) == 4
@@ -219,9 +219,11 @@ def test_it_is_the_half_life_of_the_table(tmp_path: Path) -> None:
     means = tables["means"].query("metric == 'half_life'").set_index("method")
     assert halves["half_life"].equals(means.loc[halves.index, "value"])
     assert halves["half_life"].isna().any() and (halves["seeds"] == 3).all()
-    known = halves[halves["high"].notna() & halves["half_life"].notna()]
-    assert len(known) > 5
-    assert ((known["low"] <= known["half_life"]) & (known["half_life"] <= known["high"])).all()
+    bounded = halves[halves["high"].notna() & halves["half_life"].notna()]
+    assert len(bounded) > 5
+    assert (
+        (bounded["low"] <= bounded["half_life"]) & (bounded["half_life"] <= bounded["high"])
+    ).all()
     for path, matrix in list(study.matrices.items())[:9]:
         life = Lifetime([recall_by_age(matrix)])
         assert life.known(life.value) == pytest.approx(half_life(matrix) or np.nan, nan_ok=True), (
@@ -257,9 +259,10 @@ def test_half_lives_are_of_the_same_tasks(tmp_path: Path) -> None:
             correct = np.where((age >= 0) & (age < lives + more), 20, 0)
             write_trajectory(tmp_path / f"{method}{seed}", method, seed, 30, correct=correct)
     tables = analyse(read_study(tmp_path)).tables
-    own = tables["half_lives"].set_index("method")
-    assert own.at["merge", "high"] - own.at["merge", "low"] >= 3
-    assert own.at["merge", "low"] < own.at["vanilla", "high"]  # each on its own: may be noise
+    halves = tables["half_lives"].set_index("method")
+    assert halves.at["merge", "high"] - halves.at["merge", "low"] >= 3
+    # Each on its own: may be noise.
+    assert halves.at["merge", "low"] < halves.at["vanilla", "high"]
     (apart,) = tables["differences"].query("metric == 'half_life'").to_dict("records")
     assert (apart["method"], apart["low"], apart["high"]) == ("merge", 1, 2)
     assert not apart["noise"]
@@ -323,13 +326,15 @@ def test_ages_that_a_draw_has_not_observed_leave_it_open_when_it_halved() -> Non
         life: {seed: np.where(last, values, np.nan) for seed, values in seeds.items()}
         for life, seeds in whole.items()
     }
-    known, little = (Lifetime(list(one[12.0].values())) for one in (whole, asked))
+    known, little = (Lifetime(list(curves[12.0].values())) for curves in (whole, asked))
     assert known.bounds()[1] - known.bounds()[0] <= 3
     low, high = little.bounds()
     assert low <= little.value < 40 and low < known.bounds()[0]
     assert high == 40, "no upper bound"
-    ((*_, least, most, _),) = lives_apart({str(life): one for life, one in whole.items()})
-    ((*_, difference, low, high, _),) = lives_apart({str(life): one for life, one in asked.items()})
+    ((*_, least, most, _),) = lives_apart({str(life): curves for life, curves in whole.items()})
+    ((*_, difference, low, high, _),) = lives_apart(
+        {str(life): curves for life, curves in asked.items()}
+    )
     assert low < 0 < least and difference > 0 and high > most
 
 

@@ -22,20 +22,20 @@ from holdfast.streams.registry import question_key
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_set_keeps_to_its_schema(name: str):
-    chosen = load_set(name)
-    entities = [one for kind in chosen["kinds"].values() for one in kind["entities"]]
+    fact_set = load_set(name)
+    entities = [one for kind in fact_set["kinds"].values() for one in kind["entities"]]
     assert len(entities) >= 120 and len(set(entities)) == len(entities)
-    assert min(len(kind["entities"]) for kind in chosen["kinds"].values()) >= 30
-    assert len(chosen["relations"]) >= 20
-    for relation in chosen["relations"]:
-        asked = [relation["question"], *relation["wordings"]]
-        assert len(set(asked)) == len(asked) >= 5
-        assert all("{x}" in text for text in (*asked, relation["sentence"]))
+    assert min(len(kind["entities"]) for kind in fact_set["kinds"].values()) >= 30
+    assert len(fact_set["relations"]) >= 20
+    for relation in fact_set["relations"]:
+        questions = [relation["question"], *relation["wordings"]]
+        assert len(set(questions)) == len(questions) >= 5
+        assert all("{x}" in text for text in (*questions, relation["sentence"]))
         assert relation["reverse"] is None or "{a}" in relation["reverse"]
         assert all(isinstance(one, str) and one for one in relation["answers"])
         assert len(set(relation["answers"])) >= 40
-    for kind in chosen["kinds"]:
-        assert len(chosen["untaught"][kind]) >= 10
+    for kind in fact_set["kinds"]:
+        assert len(fact_set["untaught"][kind]) >= 10
 
 
 @settings(max_examples=25)
@@ -46,22 +46,22 @@ def test_what_is_drawn(name: str, count: int, seed: int):
     questions = {question_key(fact["question"]) for fact in facts}
     assert len(facts) == len(questions) == count
     details = [fact["details"] for fact in facts]
-    entities = {one["entity"] for one in details}
-    taken = Counter((fact["details"]["relation"], fact["answer"]) for fact in facts)
-    assert max(taken.values()) == 1  # so the other side of each is certain
-    relations = {one["name"]: one for one in load_set(name)["relations"]}
-    for fact, one in zip(facts, details, strict=True):
-        relation = relations[one["relation"]]
-        assert fact["question"] == filled(relation["question"], one["entity"])
-        assert len(set(one["held_out"])) == 2 and fact["question"] not in one["held_out"]
-        assert one["reverse"]["answer"] == one["entity"]
-        assert fact["answer"].lower() in one["reverse"]["question"].lower()
+    entities = {probes["entity"] for probes in details}
+    uses = Counter((fact["details"]["relation"], fact["answer"]) for fact in facts)
+    assert max(uses.values()) == 1  # so the other side of each is certain
+    relations = {relation["name"]: relation for relation in load_set(name)["relations"]}
+    for fact, probes in zip(facts, details, strict=True):
+        relation = relations[probes["relation"]]
+        assert fact["question"] == filled(relation["question"], probes["entity"])
+        assert len(set(probes["held_out"])) == 2 and fact["question"] not in probes["held_out"]
+        assert probes["reverse"]["answer"] == probes["entity"]
+        assert fact["answer"].lower() in probes["reverse"]["question"].lower()
         kind = load_set(name)["kinds"][relation["kind"]]["entities"]
-        asked = {filled(relation["question"], other) for other in set(kind) - entities}
-        assert len(one["others"]) == 1 and set(one["others"]) <= asked
-        assert len(one["untaught"]) >= 1
-        assert not questions & {question_key(text) for text in one["untaught"]}
-        assert all(one["entity"].lower() in text.lower() for text in one["untaught"])
+        others = {filled(relation["question"], other) for other in set(kind) - entities}
+        assert len(probes["others"]) == 1 and set(probes["others"]) <= others
+        assert len(probes["untaught"]) >= 1
+        assert not questions & {question_key(text) for text in probes["untaught"]}
+        assert all(probes["entity"].lower() in text.lower() for text in probes["untaught"])
 
 
 def test_an_entity_has_one_to_four_relations_as_long_as_there_are_entities():
@@ -73,20 +73,20 @@ def test_an_entity_has_one_to_four_relations_as_long_as_there_are_entities():
 
 
 def test_other_options_do_not_shift_the_facts():
-    def told(**options):
+    def facts_with(**options):
         return [(f["question"], f["answer"]) for f in draw("harbour", 60, 5, **options)]
 
-    assert told() == told(held_out=None, others=3, untaught=5)
-    assert told() != [(f["question"], f["answer"]) for f in draw("harbour", 60, 6)]
+    assert facts_with() == facts_with(held_out=None, others=3, untaught=5)
+    assert facts_with() != [(f["question"], f["answer"]) for f in draw("harbour", 60, 6)]
     for fact in draw("harbour", 60, 5, held_out=None):
-        about = {one["name"]: one for one in load_set("harbour")["relations"]}
+        about = {relation["name"]: relation for relation in load_set("harbour")["relations"]}
         wordings = about[fact["details"]["relation"]]["wordings"]
         assert len(fact["details"]["held_out"]) == len(wordings)
 
 
 def test_several_sets_have_equal_shares():
     facts = several(["harbour", "workshop", "chronicle"], 100, 7)
-    assert sorted(Counter(one["details"]["set"] for one in facts).values()) == [33, 33, 34]
+    assert sorted(Counter(fact["details"]["set"] for fact in facts).values()) == [33, 33, 34]
 
 
 @settings(max_examples=25)
@@ -102,10 +102,10 @@ def test_lessons_and_corrections(lessons: int, corrections: int, seed: int):
 
     wanted = min(corrections, sum(size for name, size in sizes.items() if name != first[-1]))
     lines = in_lessons(facts, str(lessons), None, wanted, seed, corrected)
-    told = defaultdict(list)
+    by_question = defaultdict(list)
     for line in lines:
-        told[line["question"]].append(line)
-    changed = [both for both in told.values() if len(both) == 2]
+        by_question[line["question"]].append(line)
+    changed = [both for both in by_question.values() if len(both) == 2]
     assert len(changed) == wanted and len(lines) == len(facts) + wanted
     for before, after in changed:
         assert before["task"] < after["task"] and before["answer"] != after["answer"]

@@ -40,21 +40,21 @@ def test_a_step_is_the_same_on_both_sides(method: str) -> None:
     learner = steps.twins.learner
     live = adapters.factors(steps.student)
     for name, layer in learner.workspace.layers.items():
-        for own, other in zip((layer.lora_A, layer.lora_B), live[name], strict=True):
-            torch.testing.assert_close(own.detach(), other.detach(), rtol=1e-8, atol=1e-10)
-            torch.testing.assert_close(own.grad, other.grad, rtol=1e-7, atol=1e-12)
+        for factor, other in zip((layer.lora_A, layer.lora_B), live[name], strict=True):
+            torch.testing.assert_close(factor.detach(), other.detach(), rtol=1e-8, atol=1e-10)
+            torch.testing.assert_close(factor.grad, other.grad, rtol=1e-7, atol=1e-12)
 
 
 def test_both_sides_of_every_round_are_timed_in_turn() -> None:
     heard: list[str] = []
-    taken = alternate(2, lambda: heard.append("a"), lambda: heard.append("b"))
+    seconds = alternate(2, lambda: heard.append("a"), lambda: heard.append("b"))
     assert "".join(heard) == "ab" + "ab" + "ba"
-    assert [len(side) for side in taken] == [2, 2]
+    assert [len(side) for side in seconds] == [2, 2]
 
 
 def test_the_ratio_is_the_median_of_the_rounds() -> None:
-    one = Measurement("step", "s", [1.0, 2.0, 4.0], [3.0, 4.0, 40.0])
-    assert one.ratio == 3.0
+    measurement = Measurement("step", "s", [1.0, 2.0, 4.0], [3.0, 4.0, 40.0])
+    assert measurement.ratio == 3.0
     assert Measurement("alone", "s", [1.0]).ratio is None
 
 
@@ -65,7 +65,9 @@ def test_what_is_written_is_what_was_measured(module, tmp_path: Path) -> None:
     write(tmp_path, report.name, [report])
     (values,) = json.loads((tmp_path / f"{report.name}.json").read_text())["reports"]
     assert values["measurements"]
-    for one in values["measurements"]:
-        ratios = [b / a for a, b in zip(one["engine"], one["reference"], strict=True)]
-        assert one["ratio"] == statistics.median(ratios) > 0
+    for measurement in values["measurements"]:
+        ratios = [
+            b / a for a, b in zip(measurement["engine"], measurement["reference"], strict=True)
+        ]
+        assert measurement["ratio"] == statistics.median(ratios) > 0
     assert (tmp_path / f"{report.name}.md").read_text() == markdown([report]) + "\n"

@@ -56,14 +56,20 @@ def of(suite: str) -> list[Lesson]:
 
 def write_problems(root: Path) -> None:
     """The problems of all lessons in the published formats; those of MGSM are German."""
-    rows = [{"question": one.question, "answer": f"#### {one.target}"} for one in of("gsm8k")]
+    rows = [
+        {"question": lesson.question, "answer": f"#### {lesson.target}"} for lesson in of("gsm8k")
+    ]
     _write(root / "gsm8k/test.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     rows = [
-        {"problem": one.question, "solution": rf"\boxed{{{one.target}}}", "unique_id": str(place)}
-        for place, one in enumerate(of("math"))
+        {
+            "problem": lesson.question,
+            "solution": rf"\boxed{{{lesson.target}}}",
+            "unique_id": str(place),
+        }
+        for place, lesson in enumerate(of("math"))
     ]
     _write(root / "math/math_splits/test.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    lines = "".join(f"{one.question}\t{one.target}\n" for one in of("mgsm"))
+    lines = "".join(f"{lesson.question}\t{lesson.target}\n" for lesson in of("mgsm"))
     _write(root / "mgsm/mgsm_de.tsv", lines)
 
 

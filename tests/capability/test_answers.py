@@ -157,9 +157,9 @@ def test_an_answer_is_found_and_checked(
     target: str,
     right: bool,
 ) -> None:
-    found = extract(text, kind, language)
-    assert found == wanted
-    assert checker.correct(found, target) is right
+    answer = extract(text, kind, language)
+    assert answer == wanted
+    assert checker.correct(answer, target) is right
 
 
 @given(st.integers(0, 10**9 - 1), st.booleans(), st.sampled_from("০౦๐٠０۰"))
@@ -169,16 +169,16 @@ def test_a_number_reads_the_same_in_every_spelling(value: int, minus: bool, zero
     for language, mark in [("en", ","), ("de", "."), ("fr", "\u202f"), ("ru", " "), ("de", "'")]:
         grouped = f"{value:,}".replace(",", mark)
         assert numbers(f"is {sign}{grouped}.", language) == [wanted], (language, grouped)
-    other = "".join(chr(ord(zero) + int(digit)) for digit in str(value))
-    assert numbers(f"is {sign}{other}.") == [wanted]
+    in_script = "".join(chr(ord(zero) + int(digit)) for digit in str(value))
+    assert numbers(f"is {sign}{in_script}.") == [wanted]
 
 
 @given(st.text(max_size=60))
 def test_no_text_breaks_the_extraction(text: str) -> None:
     for kind in (NUMBER, EXPRESSION):
         for language in ("en", "de", "fr"):
-            found = extract(rf"\boxed{{{text}" + text, kind, language)
-            assert found is None or found == found.strip()
+            answer = extract(rf"\boxed{{{text}" + text, kind, language)
+            assert answer is None or answer == answer.strip()
 
 
 @pytest.mark.parametrize(

@@ -52,12 +52,12 @@ def test_an_earlier_boundary_is_the_model_of_then(config, method, tmp_path):
     """Rebuilt from a longer run: bit for bit the one that a shorter run ended with."""
     keep = {"factors": True, "snapshot_every": 2}
     Trajectory(config(method, keep=keep), tmp_path / "long").advance(3)
-    found = [logits_of(trajectory_model(tmp_path / "long", task).load()) for task in (1, 2, 3)]
+    rebuilt = [logits_of(trajectory_model(tmp_path / "long", task).load()) for task in (1, 2, 3)]
     for task in (1, 2, 3):
         Trajectory(config(method, keep=keep), tmp_path / "short").advance(task)
         expected = logits_of(trajectory_model(tmp_path / "short", None).load())
-        assert torch.equal(found[task - 1], expected)
-    assert not torch.equal(found[0], found[1]) and not torch.equal(found[1], found[2])
+        assert torch.equal(rebuilt[task - 1], expected)
+    assert not torch.equal(rebuilt[0], rebuilt[1]) and not torch.equal(rebuilt[1], rebuilt[2])
 
 
 def test_what_was_kept_from_some_task_on_is_there(config, tmp_path):
@@ -92,9 +92,9 @@ def test_text_of_a_trajectory_and_its_change(holdfast, run):
     assert early.status == 0, early.err
     rows = {row.after_task: row for row in read_capability(run)}
     assert {task: row.items for task, row in rows.items()} == {0: 10, 1: 10, 3: 4}
-    shown = early.out.splitlines()[-2].split()
+    cells = early.out.splitlines()[-2].split()
     change = rows[1].bits_per_byte - rows[0].bits_per_byte
-    assert shown[-1] == f"{change:+.3f}" and abs(change) > 1e-3
+    assert cells[-1] == f"{change:+.3f}" and abs(change) > 1e-3
     samples = (run / "capability" / "after_3" / "text.samples.jsonl").read_text().splitlines()
     assert len(samples) == 4
 
@@ -164,10 +164,10 @@ def mistakes(run, tmp):
 
 def test_every_mistake_is_one_line_and_writes_nothing(holdfast, run, tmp_path):
     place = tmp_path / "out"
-    for arguments, told in mistakes(run, place).items():
+    for arguments, message in mistakes(run, place).items():
         outcome = holdfast("capability", *arguments)
         assert (outcome.status, len(outcome.err.splitlines())) == (2, 1), outcome.err
-        assert told in outcome.err
+        assert message in outcome.err
     assert not place.exists()
 
 

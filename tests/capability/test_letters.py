@@ -30,7 +30,7 @@ def test_the_prompt_is_two_examples_and_the_question():
         "Question: How is soup?\nA. hot\nB. cold\nC. None\nD. a 'mild', one\nAnswer:"
     )
     assert len(EXAMPLES) == 2
-    assert all(one.startswith("Question: ") and "\nAnswer: " in one for one in EXAMPLES)
+    assert all(example.startswith("Question: ") and "\nAnswer: " in example for example in EXAMPLES)
 
 
 PROMPTS = [[5, 6, 7, 8, 9], [5, 6, 7, 1], [5, 6, 7, 1, 2, 3, 4, 30], [5, 6, 7], [5, 6, 7, 8, 9]]
@@ -40,14 +40,14 @@ PROMPTS = [[5, 6, 7, 8, 9], [5, 6, 7, 1], [5, 6, 7, 1, 2, 3, 4, 30], [5, 6, 7], 
 @pytest.mark.parametrize("tokens_per_batch", [1, 12, 8192])
 def test_the_shared_beginning_computed_once_gives_the_plain_forward(backbone, tokens_per_batch):
     candidates = [3, 40, 11]
-    found = dict(next_token_log_probabilities(backbone, PROMPTS, candidates, tokens_per_batch))
-    assert sorted(found) == list(range(len(PROMPTS)))
+    by_place = dict(next_token_log_probabilities(backbone, PROMPTS, candidates, tokens_per_batch))
+    assert sorted(by_place) == list(range(len(PROMPTS)))
     for place, prompt in enumerate(PROMPTS):
         with torch.no_grad():
             logits = backbone.model(torch.tensor([prompt])).logits[0, -1]
         plain = (logits - logits.exp().sum().log())[candidates]
         torch.testing.assert_close(
-            torch.tensor(found[place], dtype=torch.float64), plain, rtol=1e-12, atol=1e-12
+            torch.tensor(by_place[place], dtype=torch.float64), plain, rtol=1e-12, atol=1e-12
         )
 
 
@@ -101,11 +101,11 @@ def test_the_letters_token_is_the_one_that_follows_the_prompt(kind):
     def tokenize(text):
         return tokenizer.encode(text, add_special_tokens=False).ids
 
-    found = [
+    pieces = [
         tokenizer.id_to_token(token) for token in letter_tokens(SimpleNamespace(tokenize=tokenize))
     ]
     mark = "Ġ" if kind == "bytes" else "▁"
-    assert found == [f"{mark}{letter}" for letter in "ABCD"]
+    assert pieces == [f"{mark}{letter}" for letter in "ABCD"]
 
 
 @pytest.mark.parametrize("opened", [False, True], ids=["", "with the replay token"])

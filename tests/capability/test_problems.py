@@ -228,14 +228,14 @@ def test_problems_that_are_not_there_are_missed_in_one_line(tmp_path: Path) -> N
 
 def test_the_hub_gives_the_same_items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The `datasets` library is stood in for: what was asked of it, and rows by configuration."""
-    asked: list[tuple[str, str | None, str]] = []
+    calls: list[tuple[str, str | None, str]] = []
     choices = {"question": "How?", "choices": SOUP}
     rows = {
         "openai/gsm8k": [HENS, COLD],
         "HuggingFaceH4/MATH-500": [{"problem": "p", "solution": r"\boxed{1}", "unique_id": "u"}],
         "jbross-ibm-research/mgsm": [{"question": "How many?", "answer_number": 1200}],
         "edinburgh-dair/mmlu-redux-2.0": [
-            dict(zip(HEADER, one, strict=True)) | {"choices": SOUP} for one in ROWS
+            dict(zip(HEADER, row, strict=True)) | {"choices": SOUP} for row in ROWS
         ],
         "cais/mmlu": [
             choices | {"subject": subject, "answer": answer}
@@ -244,7 +244,7 @@ def test_the_hub_gives_the_same_items(tmp_path: Path, monkeypatch: pytest.Monkey
     }
 
     def load_dataset(name: str, config: str | None, split: str) -> list[dict[str, Any]]:
-        asked.append((name, config, split))
+        calls.append((name, config, split))
         return rows[name]
 
     library = SimpleNamespace(
@@ -253,9 +253,9 @@ def test_the_hub_gives_the_same_items(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(problems, "library", lambda: library)
     assert [item.target for item in gsm8k(None)] == ["1200", "-3"]
     assert [item.id for item in math(None)] == ["math/u"]
-    found = mgsm(None)
-    assert [item.id for item in found] == [f"mgsm/{language}/1" for language in LANGUAGES]
-    assert {item.target for item in found} == {"1200"}
+    items = mgsm(None)
+    assert [item.id for item in items] == [f"mgsm/{language}/1" for language in LANGUAGES]
+    assert {item.target for item in items} == {"1200"}
     write_redux(tmp_path, *ROWS)
     for errors in get_args(Errors):
         assert mmlu_redux(None, errors) == mmlu_redux(tmp_path, errors)
@@ -265,8 +265,8 @@ def test_the_hub_gives_the_same_items(tmp_path: Path, monkeypatch: pytest.Monkey
         ("mmlu/law/0", "law", "D"),
     ]
     configs = ["main", None, *LANGUAGES, "cooking", "cooking", "cooking", "all"]
-    assert [config for _, config, _ in asked] == configs
-    assert {split for _, _, split in asked} == {"test"}
+    assert [config for _, config, _ in calls] == configs
+    assert {split for _, _, split in calls} == {"test"}
 
 
 def test_a_hub_that_cannot_be_reached_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,25 +276,25 @@ def test_a_hub_that_cannot_be_reached_is_one_line(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(problems, "library", lambda: SimpleNamespace(load_dataset=load_dataset))
     with pytest.raises(
         HoldfastError, match=r"openai/gsm8k cannot be .*no such dataset.*--data-root"
-    ) as one:
+    ) as error:
         gsm8k(None)
-    assert "\n" not in str(one.value)
+    assert "\n" not in str(error.value)
 
 
 def test_every_worked_example_is_right_and_its_answer_is_found() -> None:
     suites = [("gsm8k", "en"), ("math", "en"), *(("mgsm", language) for language in LANGUAGES)]
-    found = {}
+    extracted = {}
     for suite, language in suites:
         examples = few_shot(suite, language).examples
         assert len(examples) == 4
         kind = MATH.kind if suite == "math" else GSM8K.kind
-        found[suite, language] = [extract(text, kind, language) for text in examples]
+        extracted[suite, language] = [extract(text, kind, language) for text in examples]
         for left, right in re.findall(r"(\d+(?: [-+*/] \d+)+) = (\d+)", " ".join(examples)):
             assert eval(left) == int(right), left  # noqa: S307 - digits and operators only
-    assert found.pop(("gsm8k", "en")) == ["72", "7", "120", "20"]
+    assert extracted.pop(("gsm8k", "en")) == ["72", "7", "120", "20"]
     answers = ["28", r"\frac{7}{36}", "2x^2 + 5x - 12", r"25\sqrt{3}"]
-    assert found.pop(("math", "en")) == answers
-    assert set(map(tuple, found.values())) == {("19", "42", "80", "1050")}
+    assert extracted.pop(("math", "en")) == answers
+    assert set(map(tuple, extracted.values())) == {("19", "42", "80", "1050")}
 
 
 def test_a_prompt_keeps_the_last_examples_and_ends_before_the_answer() -> None:
@@ -321,9 +321,9 @@ def test_the_published_files_are_read_whole(real_data: Path) -> None:
     assert (len(kept), len(clean)) == (2400, 2159)
     assert len(clean) < len(corrected) < len(kept)
     assert len({item.id for item in kept}) == 2400 and len({item.group for item in kept}) == 24
-    every = mmlu(real_data)
-    assert (len(every), len({item.group for item in every})) == (14042, 57)
-    assert sum(item.details["choices"].count("None") for item in every) == 10
+    plain = mmlu(real_data)
+    assert (len(plain), len({item.group for item in plain})) == (14042, 57)
+    assert sum(item.details["choices"].count("None") for item in plain) == 10
     assert len(gsm8k(real_data)) == 1319 and len(math(real_data)) == 500
     assert Counter(item.group for item in mgsm(real_data)) == dict.fromkeys(LANGUAGES, 250)
     limited = spread(mgsm(real_data), 40)
@@ -345,6 +345,6 @@ def test_published_solutions_count_as_right_answers(real_data: Path) -> None:
     rows = (real_data / "capability/math/math_splits/test.jsonl").read_text("utf-8").splitlines()
     with closing(Checker()) as checker:
         for row, item in zip(rows, math(real_data), strict=True):
-            given = json.loads(row)
-            assert checker.correct(extract(given["solution"], "expression"), given["answer"])
-            assert item.target == extract(given["solution"], "expression")
+            solved = json.loads(row)
+            assert checker.correct(extract(solved["solution"], "expression"), solved["answer"])
+            assert item.target == extract(solved["solution"], "expression")

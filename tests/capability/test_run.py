@@ -40,17 +40,17 @@ class Sums:
                 raise KeyboardInterrupt
             self.asked.append(item.id)
             correct = item.target < "5"
-            found = item.target if correct else None
-            yield Sample(item.id, item.group, item.prompt, "so", found, item.target, correct)
+            extracted = item.target if correct else None
+            yield Sample(item.id, item.group, item.prompt, "so", extracted, item.target, correct)
 
 
 def ask(directory, suite, limit=None, fingerprint="weights", load=lambda: "a model"):
     """Measure; returns what the progress bar was told."""
-    told = []
-    asked = questions({suite.name: suite}, [suite.name], None, limit)
-    bar = contextlib.nullcontext(lambda *what: told.append(what))
-    measure(Model("sums model", directory, fingerprint, 3, load), asked, lambda _: bar)
-    return told
+    progress = []
+    chosen = questions({suite.name: suite}, [suite.name], None, limit)
+    bar = contextlib.nullcontext(lambda *what: progress.append(what))
+    measure(Model("sums model", directory, fingerprint, 3, load), chosen, lambda _: bar)
+    return progress
 
 
 def contents(directory):
@@ -64,11 +64,11 @@ def test_an_interrupted_suite_asks_the_rest_and_counts_all(tmp_path):
     path = tmp_path / "sums.samples.jsonl"
     path.write_bytes(path.read_bytes()[:-20])  # killed while it wrote the fourth
     second = Sums()
-    told = ask(tmp_path, second)
+    progress = ask(tmp_path, second)
     assert second.asked == ["sums/3", "sums/4", "sums/5"]
-    assert told[0] == (3, 6, "") and told[-1] == (6, 6, "4 correct")
-    kept = [json.loads(line)["id"] for line in path.read_text().splitlines()]
-    assert kept == [item.id for item in ITEMS]
+    assert progress[0] == (3, 6, "") and progress[-1] == (6, 6, "4 correct")
+    ids = [json.loads(line)["id"] for line in path.read_text().splitlines()]
+    assert ids == [item.id for item in ITEMS]
     (row,) = read_boundary(tmp_path, 3)
     assert (row.items, row.answered, row.extracted, row.correct) == (6, 6, 4, 4)
     assert row.score == pytest.approx(4 / 6)
@@ -85,7 +85,7 @@ def test_what_is_answered_costs_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("suite", "changes", "told"),
+    ("suite", "changes", "message"),
     [
         (Sums(), {"limit": 3}, "items: 6 -> 3"),
         (Sums(), {"fingerprint": "other"}, 'model: "weights" -> "other"'),
@@ -94,13 +94,13 @@ def test_what_is_answered_costs_nothing(tmp_path):
     ],
 )
 def test_other_settings_and_questions_are_refused_and_change_nothing(
-    tmp_path, suite, changes, told
+    tmp_path, suite, changes, message
 ):
     ask(tmp_path, Sums())
     before = contents(tmp_path)
     with pytest.raises(HoldfastError, match="other settings") as refused:
         ask(tmp_path, suite, **changes)
-    assert told in str(refused.value) and "\n" not in str(refused.value)
+    assert message in str(refused.value) and "\n" not in str(refused.value)
     assert contents(tmp_path) == before
 
 
@@ -157,7 +157,7 @@ def test_an_empty_output_is_not_answered():
 
 
 @pytest.mark.parametrize(
-    ("names", "root", "limit", "items", "told"),
+    ("names", "root", "limit", "items", "message"),
     [
         (["sum"], None, None, ITEMS, 'unknown task "sum"; did you mean sums'),
         (["sums"], None, 0, ITEMS, "--limit 0"),
@@ -167,6 +167,6 @@ def test_an_empty_output_is_not_answered():
         (["sums"], None, None, [*ITEMS, ITEMS[2]], "sums: 2 items are called sums/2"),
     ],
 )
-def test_what_cannot_be_asked_is_refused(tmp_path, names, root, limit, items, told):
-    with pytest.raises(HoldfastError, match=told):
+def test_what_cannot_be_asked_is_refused(tmp_path, names, root, limit, items, message):
+    with pytest.raises(HoldfastError, match=message):
         questions({"sums": Sums(known=items)}, names, root and tmp_path / root, limit)

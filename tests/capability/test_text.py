@@ -38,12 +38,13 @@ def plain_bits(backbone, text, window):
 def test_windows_in_batches_give_the_plain_loop(kind, window):
     backbone = kind()
     texts = [text for text in TEXTS if text]
-    found = lengths(backbone, texts, window)
+    measured = lengths(backbone, texts, window)
     room = min(window, backbone.model.config.max_position_embeddings)
-    for text, length in zip(texts, found, strict=True):
+    for text, length in zip(texts, measured, strict=True):
         assert length.bits == pytest.approx(plain_bits(backbone, text, room), rel=1e-12)
         assert (length.bytes, length.tokens) == (len(text.encode()), len(backbone.tokenize(text)))
-    assert bits_per_byte(found) == sum(one.bits for one in found) / sum(one.bytes for one in found)
+    size = sum(text.bytes for text in measured)
+    assert bits_per_byte(measured) == sum(text.bits for text in measured) / size
 
 
 def test_more_context_changes_the_number():
@@ -55,8 +56,8 @@ def test_more_context_changes_the_number():
 def test_a_window_has_no_more_than_the_positions_of_a_text_configuration():
     backbone = Backbone(tiny_gemma_of_images(positions=8).double(), byte_tokenizer())
     assert backbone.positions == 8
-    found, shorter = (lengths(backbone, TEXTS[:1], window) for window in (512, 8))
-    assert found == shorter
+    whole, shorter = (lengths(backbone, TEXTS[:1], window) for window in (512, 8))
+    assert whole == shorter
 
 
 def test_the_replay_token_takes_no_probability():
@@ -99,9 +100,11 @@ def test_a_sample_holds_what_the_score_is_made_of():
     suite = Text()
     items = suite.items(None)[:3]
     samples = list(suite.answer(backbone, items))
-    found = lengths(backbone, [item.prompt for item in items])
-    assert [sample.details["bits"] for sample in samples] == [one.bits for one in found]
-    assert all(item.prompt.startswith(one.prompt) for one, item in zip(samples, items, strict=True))
+    measured = lengths(backbone, [item.prompt for item in items])
+    assert [sample.details["bits"] for sample in samples] == [length.bits for length in measured]
+    assert all(
+        item.prompt.startswith(sample.prompt) for sample, item in zip(samples, items, strict=True)
+    )
 
 
 def corpus(root, name, text):
@@ -151,13 +154,13 @@ def test_a_corpus_that_is_not_there_is_refused_in_one_line(tmp_path):
 
 def test_line_ends_and_marks_of_other_systems_change_nothing(tmp_path):
     paragraphs = "\n\n".join(f"Paragraph {n}. " * 20 for n in range(300))
-    found = []
+    same = []
     for name, text in (("novel", f"= {HELD_OUT_TITLES[0]} = B\n\n{paragraphs}"), ("p", paragraphs)):
         corpus(tmp_path, f"{name}.txt", text)
         plain = held_out_passages(tmp_path / "corpus")
         corpus(tmp_path, f"{name}.txt", "\ufeff" + text.replace("\n", "\r\n"))
-        found.append(plain == held_out_passages(tmp_path / "corpus") and len(plain) > 7)
-    assert found == [True, True]
+        same.append(plain == held_out_passages(tmp_path / "corpus") and len(plain) > 7)
+    assert same == [True, True]
 
 
 def test_files_whose_names_begin_alike_are_told_apart(tmp_path):

@@ -19,10 +19,10 @@ LIMITS = [0, 1, 7, 40]
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def backbone(request: pytest.FixtureRequest) -> Backbone:
-    made = FAMILIES[request.param]()
-    teach(made, 60)
-    shake(made, 0.1, seed=3)
-    return made
+    model = FAMILIES[request.param]()
+    teach(model, 60)
+    shake(model, 0.1, seed=3)
+    return model
 
 
 def generated(backbone: Backbone, prefix: list[int], limit: int) -> list[int]:
@@ -42,8 +42,8 @@ def generated(backbone: Backbone, prefix: list[int], limit: int) -> list[int]:
 
 def prefixes(backbone: Backbone) -> list[list[int]]:
     """Of very different lengths: prompts, a single token, whole lessons."""
-    found = [backbone.tokenize(TEMPLATE.prompt(item)) for item, _ in LESSONS[::2]]
-    return [[5], *found, *(taught(backbone, index)[:-2] for index in range(0, len(LESSONS), 5))]
+    prompts = [backbone.tokenize(TEMPLATE.prompt(item)) for item, _ in LESSONS[::2]]
+    return [[5], *prompts, *(taught(backbone, index)[:-2] for index in range(0, len(LESSONS), 5))]
 
 
 @pytest.mark.parametrize("tokens_in_cache", [1, 1 << 20])
@@ -64,9 +64,9 @@ def test_the_cache_holds_no_more_places_than_are_allowed(monkeypatch: pytest.Mon
         return begin(self, prompts)
 
     monkeypatch.setattr(CachedSteps, "begin", noted)
-    made = FAMILIES["qwen3"]()
+    model = FAMILIES["qwen3"]()
     prompts, limits = [[5, 6, number] for number in range(7, 17)], [2, 3] * 5
-    decode_greedily(made, prompts, limits, tokens_in_cache=20)
+    decode_greedily(model, prompts, limits, tokens_in_cache=20)
     rows.pop(0)  # of the probe
     assert sum(rows) == 10 and max(rows) * 6 <= 20 + 5
 
@@ -87,16 +87,16 @@ def test_every_stop_token_stops(backbone: Backbone) -> None:
 def test_a_row_that_is_finished_leaves_alone(backbone: Backbone) -> None:
     rows = prefixes(backbone)
     plain = [generated(backbone, row, 20) for row in rows]
-    wanted = [1 + index % 5 for index in range(len(rows))]
+    counts = [1 + index % 5 for index in range(len(rows))]
     seen: list[int] = []
 
     def finished(row: int, tokens: list[int]) -> bool:
         seen.append(row)
-        return len(tokens) == wanted[row]
+        return len(tokens) == counts[row]
 
     ours = decode_greedily(backbone, rows, [20] * len(rows), finished)
-    assert ours == [tokens[:count] for tokens, count in zip(plain, wanted, strict=True)]
-    assert len(seen) <= sum(wanted)  # nothing is asked about a row that has left
+    assert ours == [tokens[:count] for tokens, count in zip(plain, counts, strict=True)]
+    assert len(seen) <= sum(counts)  # nothing is asked about a row that has left
 
 
 def test_nothing_to_decode(backbone: Backbone) -> None:
@@ -106,7 +106,7 @@ def test_nothing_to_decode(backbone: Backbone) -> None:
 
 @given(st.lists(st.integers(0, 50), max_size=30), st.integers(1, 200))
 def test_batches_hold_every_row_once_and_keep_to_the_limit(lengths: list[int], limit: int) -> None:
-    made = list(batches(lengths, limit))
-    assert sorted(row for batch in made for row in batch) == list(range(len(lengths)))
-    for batch in made:
+    grouped = list(batches(lengths, limit))
+    assert sorted(row for batch in grouped for row in batch) == list(range(len(lengths)))
+    for batch in grouped:
         assert len(batch) == 1 or len(batch) * max(lengths[row] for row in batch) <= limit

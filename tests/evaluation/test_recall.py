@@ -51,8 +51,8 @@ def scored(items: list[Item], texts: list[str], match: Match) -> list[tuple[bool
     scores = []
     for item, text in zip(items, texts, strict=True):
         aliases = () if match == "released" else item.aliases
-        found = reference.first_box(text)
-        correct = reference.is_correct(found, item.answer, aliases, match != "exact")
+        content = reference.first_box(text)
+        correct = reference.is_correct(content, item.answer, aliases, match != "exact")
         scores.append((correct, OPENING in text))
     return scores
 
@@ -147,10 +147,10 @@ def test_a_row_counts_each_task(good: Backbone) -> None:
     row = recall.row(tasks)
     assert row == [recall.task(task) for task in tasks]
     assert [count.items for count in row] == [5, len(ITEMS) - 5, 1]
-    one = recall.verdicts(ITEMS[:5])
-    assert row[0].correct == sum(verdict.correct for verdict in one)
-    assert row[0].boxed == sum(verdict.boxed for verdict in one)
-    assert row[0].decoded == sum(verdict.decoded for verdict in one)
+    first = recall.verdicts(ITEMS[:5])
+    assert row[0].correct == sum(verdict.correct for verdict in first)
+    assert row[0].boxed == sum(verdict.boxed for verdict in first)
+    assert row[0].decoded == sum(verdict.decoded for verdict in first)
     assert recall.row([]) == []
 
 
@@ -243,5 +243,5 @@ def test_without_the_replay_token_the_question_is_another_one() -> None:
     behind, without = Item("key aB3", "Xy9"), Item("key aB3", "Madrid")
     texts = [backbone.tokenize(TEMPLATE.text(item)) for item in (behind, without)]
     teach(backbone, STEPS, [[seed, *texts[0]], texts[1]])
-    found = verdicts(backbone, [behind, without], max_new_tokens=32)
-    assert [verdict.correct for verdict in found] == [True, False]
+    scores = verdicts(backbone, [behind, without], max_new_tokens=32)
+    assert [verdict.correct for verdict in scores] == [True, False]

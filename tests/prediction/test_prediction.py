@@ -54,8 +54,8 @@ def test_a_short_run_takes_about_what_is_said(tmp_path: Path) -> None:
     )  # fmt: skip
     spent, gained = json.loads(observed.communicate(timeout=300)[0].splitlines()[-1])
     memory = memory_of(RunConfig.of(recipe("paper"), settings))
-    said = Seconds.measured(memory, torch.device("cpu"), time.process_time)
-    assert 1 / WITHIN < said.whole() / spent < WITHIN
+    predicted = Seconds.measured(memory, torch.device("cpu"), time.process_time)
+    assert 1 / WITHIN < predicted.whole() / spent < WITHIN
     tensors = max(sum(parts.values()) for parts in memory.phases.values())
     assert 1 / WITHIN < (tensors - memory.weights) / gained < WITHIN
     assert gained > 50 * 2**20  # else the comparison would say nothing
@@ -81,13 +81,13 @@ def test_the_files_are_those_of_a_run(
     before: set[Path] = set()
     for task in (1, 2, 3):
         run.advance(task)
-        there = {path for path in run.directory.rglob("*.safetensors") if path.is_file()}
-        new = sum(path.stat().st_size for path in there - before)
+        stored = {path for path in run.directory.rglob("*.safetensors") if path.is_file()}
+        new = sum(path.stat().st_size for path in stored - before)
         assert sum(written(memory, task).values()) == pytest.approx(new, rel=FILES), task
-        before = there
+        before = stored
     files = [path for path in run.directory.rglob("*") if path.is_file()]
-    taken = sum(path.stat().st_size for path in files)
-    assert sum(at_end(memory).values()) == pytest.approx(taken, rel=FILES)
+    size = sum(path.stat().st_size for path in files)
+    assert sum(at_end(memory).values()) == pytest.approx(size, rel=FILES)
 
 
 def test_what_matters_to_memory_moves_it() -> None:
@@ -114,45 +114,47 @@ def test_further_layers_are_counted_by_the_second() -> None:
 
 def test_live_tensors_are_counted_once_and_no_longer_than_they_live() -> None:
     with LiveTensors() as counted:
-        one = torch.zeros(1000)
-        view, other = one[10:], one + 1
+        tensor = torch.zeros(1000)
+        view, other = tensor[10:], tensor + 1
         assert counted.live == 8000
-        del one, other
+        del tensor, other
         assert (counted.live, counted.peak, len(view)) == (4000, 8000, 990)
 
 
 def test_samples_take_half_of_what_is_free() -> None:
-    known = memory_of(configured("replay_merge", *SHORT))
-    room = sum(known.always.values()) + 10 * known.sample * known.token
-    small = Memory(known.work, "float32", room)
-    assert (known.rows, small.rows) == (16, 5)
+    memory = memory_of(configured("replay_merge", *SHORT))
+    room = sum(memory.always.values()) + 10 * memory.sample * memory.token
+    small = Memory(memory.work, "float32", room)
+    assert (memory.rows, small.rows) == (16, 5)
 
 
 def test_a_part_is_measured_and_the_rest_taken_in_proportion() -> None:
-    now, made = [0.0], list[int]()
+    now, parts = [0.0], list[int]()
 
     def make(rows: int):  # type: ignore[no-untyped-def]
-        made.append(rows)
+        parts.append(rows)
         return lambda: now.__setitem__(0, now[0] + 0.3 * rows)
 
     device = torch.device("cpu")
     assert _timed(device, lambda: now[0], make, 100) == pytest.approx(30.0)
-    assert made == [1, 4]
+    assert parts == [1, 4]
     assert _timed(device, lambda: now[0], make, 2) == pytest.approx(0.6)
 
 
 def test_a_stream_is_its_tasks_and_its_rows() -> None:
     """The first task without a past, the others with one, and rows that grow."""
     work = memory_of(configured("si_sd_replay_merge", *SHORT)).work
-    said = Seconds(
+    predicted = Seconds(
         work, step=1.0, verifying=work.verified.rows / work.items, sampling=5.0 / work.writes
     )
-    first, last = said.of_task(1), said.of_task(3)
+    first, last = predicted.of_task(1), predicted.of_task(3)
     assert "sampling" not in first and last["sampling"] == 5.0
     assert first["training"] < last["training"] == 4.0  # two epochs of two minibatches
     assert (first["evaluation"], last["evaluation"]) == (2.0, 4.0)  # with a task to come
-    learning = sum(one["training"] for one in (first, last, last)) + 10.0 + 2 * last["teacher"]
-    assert said.whole() == pytest.approx(learning + (1 + 2 + 3) + 3)
+    learning = (
+        sum(phases["training"] for phases in (first, last, last)) + 10.0 + 2 * last["teacher"]
+    )
+    assert predicted.whole() == pytest.approx(learning + (1 + 2 + 3) + 3)
     joint = replace(work, config=configured("joint", *SHORT))
     assert [joint.minibatches(task) for task in (1, 3)] == [4, 12]
 

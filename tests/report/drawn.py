@@ -17,7 +17,7 @@ def assert_readable(figure: Figure) -> None:
     figure.draw_without_rendering()
     assert 2 < figure.get_figwidth() <= 6.9
     hidden = _labels_beyond_the_limits(figure)
-    drawn = [
+    texts = [
         (text.get_text(), text.get_window_extent())
         for text in figure.findobj(Text)
         if text.get_visible() and text.get_text().strip() and text not in hidden
@@ -29,11 +29,11 @@ def assert_readable(figure: Figure) -> None:
     ]
     assert not small, small
     whole = figure.bbox.padded(1)
-    outside = [name for name, box in drawn if not _within(box, whole)]
+    outside = [name for name, box in texts if not _within(box, whole)]
     assert not outside, outside
     overlapping = [
         (one, other)
-        for (one, box), (other, another) in combinations(drawn, 2)
+        for (one, box), (other, another) in combinations(texts, 2)
         if _shared_area(box, another) > 0.1 * min(_area(box), _area(another))
     ]
     assert not overlapping, overlapping

@@ -54,10 +54,10 @@ def study_of(
 def together(*studies: Study) -> Study:
     """Several studies as one."""
     return Study(
-        pd.concat([one.cells for one in studies], ignore_index=True),
-        {path: matrix for one in studies for path, matrix in one.matrices.items()},
+        pd.concat([study.cells for study in studies], ignore_index=True),
+        {path: matrix for study in studies for path, matrix in study.matrices.items()},
         {},
-        tuple(line for one in studies for line in one.missing),
+        tuple(line for study in studies for line in study.missing),
     )
 
 
@@ -75,12 +75,12 @@ class Read(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
-        told = dict(attrs)
-        self.elements.append((tag, told))
+        attributes = dict(attrs)
+        self.elements.append((tag, attributes))
         if tag not in ("meta", "link"):
             self._open.append(tag)
-        if told.get("role") == "region":
-            self._rows = self.tables.setdefault(told["aria-label"], [])
+        if attributes.get("role") == "region":
+            self._rows = self.tables.setdefault(attributes["aria-label"], [])
         elif tag in ("h2", "h3"):
             self.headings.append("")
         elif tag == "tr":
@@ -103,7 +103,7 @@ class Read(HTMLParser):
 
     def named(self, tag: str) -> list[dict[str, str | None]]:
         """The attributes of every element of a name."""
-        return [told for name, told in self.elements if name == tag]
+        return [attributes for name, attributes in self.elements if name == tag]
 
     def records(self, caption: str) -> list[dict[str, str]]:
         """A table's rows by its headings."""

@@ -28,19 +28,19 @@ ROWS = {
 
 def test_each_measure_has_its_bars_and_numbers():
     figure = plot_evaluation({"rows": ROWS})
-    known, wrong = figure.axes
-    assert [text.get_text() for text in known.get_yticklabels()] == [
+    right, wrong = figure.axes
+    assert [text.get_text() for text in right.get_yticklabels()] == [
         "taught wordings (200)",
         "other wordings (400)",
         "everyday questions kept (126)",
     ]
-    assert [bar.get_width() for bar in known.patches] == [1, 0.985, 1, 0.912, 0.8, 0.915, 1, 0, 1]
-    assert [text.get_text() for text in known.texts] == [
+    assert [bar.get_width() for bar in right.patches] == [1, 0.985, 1, 0.912, 0.8, 0.915, 1, 0, 1]
+    assert [text.get_text() for text in right.texts] == [
         "100", "98.5", "100", "91.2", "80.0", "91.5", "100", "–", "100",
     ]  # fmt: skip
     assert [text.get_text() for text in wrong.get_yticklabels()] == ["everyday questions (240)"]
     assert [text.get_text() for text in wrong.texts] == ["0", "–", "0"]
-    first, second = known.patches[:2]
+    first, second = right.patches[:2]
     assert first.get_y() + first.get_height() <= second.get_y()
     (legend,) = figure.legends
     assert [one.get_text() for one in legend.get_texts()] == [
@@ -73,8 +73,10 @@ def test_capability_bars_stand_below_the_line_of_their_suite():
     (axes,) = figure.axes
     labels = [text.get_text() for text in axes.get_xticklabels()]
     assert labels == ["naive", "SI + R + O-LoRA"]
-    drawn = {round(bar.get_x() + bar.get_width() / 2, 6): bar.get_height() for bar in axes.patches}
-    assert drawn == pytest.approx(
+    heights = {
+        round(bar.get_x() + bar.get_width() / 2, 6): bar.get_height() for bar in axes.patches
+    }
+    assert heights == pytest.approx(
         {
             round(place + 0.28 * (column - 1), 6): 0.1 * place + 0.05 * column
             for place in range(2)

@@ -22,8 +22,8 @@ KEPT = dict(zip(CHAIN, (0.1, 0.5, 0.9, 0.98, 0.95), strict=True))
 
 @pytest.fixture(scope="module")
 def chain() -> Study:
-    made = {method: fading(30, kept) for method, kept in KEPT.items()}
-    runs = {(method, 41): matrix for method, matrix in made.items()}
+    by_method = {method: fading(30, kept) for method, kept in KEPT.items()}
+    runs = {(method, 41): matrix for method, matrix in by_method.items()}
     return together(*(study_of(runs, dataset) for dataset in ("real_qa", "symbol_qa")))
 
 
@@ -97,20 +97,20 @@ def test_what_was_not_run_is_said(chain):
 
 
 def test_a_sweep_has_its_naive_method_and_titles_that_can_be_read():
-    kept = {"si_sd_replay_merge": 0.9, "merge": 0.8, "vanilla": 0.3}
+    shares = {"si_sd_replay_merge": 0.9, "merge": 0.8, "vanilla": 0.3}
     runs = {
         (f"{method} optim.lr={rate}", 1): fading(3, share)
-        for method, share in kept.items()
+        for method, share in shares.items()
         for rate in (0.0005, 0.001, 0.002)
     }
     figure = plot_matrices(study_of(runs))
-    drawn = [text for text in figure.axes[0].texts if "optim" in text.get_text()]
-    names = [text.get_text() for text in drawn]
+    titles = [text for text in figure.axes[0].texts if "optim" in text.get_text()]
+    names = [text.get_text() for text in titles]
     assert len(names) == 6 and "SI + SD + R + M\noptim.lr=0.0005" in names
     assert [name for name in names if name.startswith("naive")] == ["naive\noptim.lr=0.0005"]
     figure.draw_without_rendering()
-    boxes = [text.get_window_extent() for text in drawn]
-    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+    boxes = [text.get_window_extent() for text in titles]
+    assert not any(box.overlaps(other) for box, other in itertools.combinations(boxes, 2))
 
 
 def test_the_median_seed_and_the_lower_of_two():

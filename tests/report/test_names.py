@@ -39,14 +39,14 @@ def test_settings_look_the_same_in_whatever_order_they_come():
 
 
 def test_a_method_of_another_package_takes_no_look_of_one_beside_it():
-    drawn = looks(["vanilla", "my_anchor", "your_anchor", "si"])
-    assert len(set(drawn.values())) == 4
-    assert drawn["si"] == looks(["si"])["si"]
+    styles = looks(["vanilla", "my_anchor", "your_anchor", "si"])
+    assert len(set(styles.values())) == 4
+    assert styles["si"] == looks(["si"])["si"]
 
 
 def test_the_papers_datasets_come_first_and_in_its_order():
-    given = ["zoo", "real_qa", "facts", "symbol_qa", "real_qa", "llm_qa"]
-    assert datasets_in_order(given) == ["symbol_qa", "llm_qa", "real_qa", "facts", "zoo"]
+    datasets = ["zoo", "real_qa", "facts", "symbol_qa", "real_qa", "llm_qa"]
+    assert datasets_in_order(datasets) == ["symbol_qa", "llm_qa", "real_qa", "facts", "zoo"]
 
 
 def test_a_dataset_keeps_its_own_name_which_is_no_formula_and_not_endless():

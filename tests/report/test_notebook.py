@@ -30,8 +30,8 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Callable[[], Fi
     matrices = dict(list(study.matrices.items())[:2])
     stream = symbol_qa(tasks=3, items=4)
     template = Template()
-    known = template.text(stream.tasks[0].items[0])
-    items = Items(stream, template, 3, {}, {2: [known, "something else"], 3: [known]})
+    text = template.text(stream.tasks[0].items[0])
+    items = Items(stream, template, 3, {}, {2: [text, "something else"], 3: [text]})
     measured = pd.DataFrame(
         {
             "dataset": "symbol_qa",

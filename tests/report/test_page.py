@@ -42,25 +42,25 @@ def small():
 def test_the_numbers_are_those_of_the_tables(full, page_text):
     page, tables = Read(page_text), analyse(full).tables
     finals = tables["configurations"].set_index("method")
-    shown = page.records("symbol_qa: Configurations")
-    assert [row["method"] for row in shown] == list(finals.index)
-    for row in shown:
+    rows = page.records("symbol_qa: Configurations")
+    assert [row["method"] for row in rows] == list(finals.index)
+    for row in rows:
         for metric in SPREAD[:3]:
             value, sd = row[metric].split(" ± ")
             assert close(value, finals.at[row["method"], metric])
             assert close(sd, finals.at[row["method"], f"{metric}_sd"])
     means = tables["means"].set_index(["method", "metric"])
     for row in page.records(MEANS):
-        known = means.loc[row["method"], row["metric"]]
+        expected = means.loc[row["method"], row["metric"]]
         numbers = [row["value"], *row["95% interval"].split(" to ")]
-        assert all(map(close, numbers, known[["value", "low", "high"]]))
+        assert all(map(close, numbers, expected[["value", "low", "high"]]))
     pairs = tables["differences"].query("metric == 'final'").set_index(["method", "other"])
     assert len(page.records(FINALS)) == len(pairs) == 120
     for row in page.records(FINALS):
-        known = pairs.loc[row["method"], row["other"]]
+        expected = pairs.loc[row["method"], row["other"]]
         numbers = [row["difference"], *row["95% interval"].split(" to ")]
-        assert all(map(close, numbers, known[["difference", "low", "high"]]))
-        assert row["noise"] == str(known["noise"])
+        assert all(map(close, numbers, expected[["difference", "low", "high"]]))
+        assert row["noise"] == str(expected["noise"])
     curves = tables["survival"].set_index(["method", "age"])["mean"]
     for row in page.records(BY_AGE):
         assert all(close(row[tag], curves[tag, int(row["age"])]) for tag in compositions())
@@ -72,13 +72,13 @@ def test_the_means_of_items_and_samples_are_there(tmp_path):
         of = ("items", "samples") if "replay" in method else ("items",)
         write_kept(tmp_path / f"{method}-{seed}", method, seed, 6, of=of)
     page, tables = read(read_study(tmp_path)), analyse(read_study(tmp_path)).tables
-    for row, known in zip(
+    for row, expected in zip(
         page.records("symbol_qa: Items recalled, of every method"),
         tables["items"].to_dict("records"),
         strict=True,
     ):
-        assert (row["method"], row["group"]) == (known["method"], known["group"])
-        assert close(row["recalled"], known["recalled"])
+        assert (row["method"], row["group"]) == (expected["method"], expected["group"])
+        assert close(row["recalled"], expected["recalled"])
     (row,) = page.records("symbol_qa: Samples")
     assert close(row["right"], tables["samples"]["right"].mean())
     assert {"Items", "Samples"} <= {*page.headings}
@@ -87,13 +87,17 @@ def test_the_means_of_items_and_samples_are_there(tmp_path):
 def test_the_page_loads_nothing_and_runs_nothing(page_text):
     page = Read(page_text)
     assert not page.named("script") and not page.named("link")
-    (policy,) = [told["content"] for told in page.named("meta") if "http-equiv" in told]
+    (policy,) = [
+        attributes["content"] for attributes in page.named("meta") if "http-equiv" in attributes
+    ]
     assert policy.startswith("default-src 'none'; img-src data:; style-src 'unsafe-inline'")
     assert not re.search(r"https?:", page_text)
-    addresses = [told[name] for _, told in page.elements for name in told
+    addresses = [attributes[name] for _, attributes in page.elements for name in attributes
                  if name in ("href", "xlink:href", "src", "action")]  # fmt: skip
-    assert addresses and all(re.match(r"#|data:image/png|\./", one) for one in addresses)
-    assert not [name for _, told in page.elements for name in told if name.startswith("on")]
+    assert addresses and all(re.match(r"#|data:image/png|\./", address) for address in addresses)
+    assert not [
+        name for _, attributes in page.elements for name in attributes if name.startswith("on")
+    ]
     assert set(re.findall(r"url\((.)", page_text)) == {"#"}
 
 
@@ -114,15 +118,15 @@ def test_text_of_any_kind_is_only_text(tmp_path):
     )
     items = read(read_study(tmp_path / "run"))
     assert "Items" in items.headings
-    for one in (page, items):
-        assert not one.named("script") and not one.named("img")
-        assert HOSTILE in one.text.replace('\\"', '"')
+    for shown in (page, items):
+        assert not shown.named("script") and not shown.named("img")
+        assert HOSTILE in shown.text.replace('\\"', '"')
     assert page.text.count(HOSTILE) > 8
 
 
 def test_every_figure_is_described_and_every_column_has_a_heading(small):
     page = read(together(small, study_of({("sd", 1): fading(3, 0.5)}, dataset="real_qa")))
-    ids = [told["id"] for _, told in page.elements if "id" in told]
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
     figures = page.named("svg")
     assert len(figures) == len(page.named("figure")) == 6
@@ -131,7 +135,7 @@ def test_every_figure_is_described_and_every_column_has_a_heading(small):
         title, description = figure["aria-labelledby"].split()
         assert {title, description} <= {*ids}
     assert len(page.named("title")) == 1 + len(figures) and len(page.named("desc")) == len(figures)
-    assert all(told.get("scope") in ("col", "row") for told in page.named("th"))
+    assert all(attributes.get("scope") in ("col", "row") for attributes in page.named("th"))
     assert all(len({*map(len, rows)}) == 1 for rows in page.tables.values())
 
 
@@ -216,7 +220,7 @@ def test_every_run_has_its_identity_its_files_and_its_settings(tmp_path):
     page = Read(text)
     for place in study.cells["path"]:
         assert json.loads((Path(place) / "config.json").read_text())["identity"] in text
-    links = [told["href"] for told in page.named("a")]
+    links = [attributes["href"] for attributes in page.named("a")]
     assert len(links) == 6 and all((path.parent / link).is_file() for link in links)
     assert str(tmp_path) not in text  # no place but those beside the page
     settings = {row["setting"]: row["value"] for row in page.records("Their settings")}

@@ -62,14 +62,14 @@ def test_a_damaged_file_is_named(tmp_path, damaged):
 
 def test_the_settings_tell_apart_what_is_asked():
     items = [("1", "1 + 1", "2", {})]
-    one = measurement_settings("weights", items, {"shots": 4})
-    assert one == measurement_settings("weights", iter(items), {"shots": 4})
+    settings = measurement_settings("weights", items, {"shots": 4})
+    assert settings == measurement_settings("weights", iter(items), {"shots": 4})
     others = [
         measurement_settings("others", items, {"shots": 4}),
         measurement_settings("weights", [("1", "1 + 1", "3", {})], {"shots": 4}),
         measurement_settings("weights", items, {"shots": 3}),
     ]
-    assert one not in others
+    assert settings not in others
     assert model_after("run", ["a", "b"]) not in (model_after("run", ["a"]), model_after("n", "ab"))
 
 

@@ -125,7 +125,7 @@ def test_half_life_is_the_first_age_below_half_in_exact_fractions(matrix: Recall
     expected = None
     retention: list[Fraction] = []
     for age in range(matrix.horizon):
-        seen = [Fraction(*one[:2]) for i, j, one in matrix.entries() if i - j == age]
+        seen = [Fraction(*entry[:2]) for i, j, entry in matrix.entries() if i - j == age]
         if not seen:
             break
         retention.append(sum(seen) / Fraction(len(seen)))
@@ -145,12 +145,12 @@ def test_rounding_does_not_decide_whether_retention_is_below_half() -> None:
 
 def test_forget_takes_the_best_of_the_rows_that_were_observed() -> None:
     """Rows two and four, and each task in its own: the 0.9 of task 1 after task 3 is not seen."""
-    every = dense([[0.5], [0.6, 0.8], [0.9, 0.7, 1.0], [0.4, 0.3, 0.2, 1.0]])
-    assert forget(every) == close((0.5 + 0.5 + 0.8) / 3)
+    complete_matrix = dense([[0.5], [0.6, 0.8], [0.9, 0.7, 1.0], [0.4, 0.3, 0.2, 1.0]])
+    assert forget(complete_matrix) == close((0.5 + 0.5 + 0.8) / 3)
     sparse = RecallMatrix()
     for i in range(1, 5):
-        kept = {j: every.entry(i, j) for j in range(1, i + 1) if i % 2 == 0 or i == j}
-        sparse = sparse.with_row(i, {j: one for j, one in kept.items() if one is not None})
+        row = {j: complete_matrix.entry(i, j) for j in range(1, i + 1) if i % 2 == 0 or i == j}
+        sparse = sparse.with_row(i, {j: entry for j, entry in row.items() if entry is not None})
     assert forget(sparse) == close((0.2 + 0.5 + 0.8) / 3)
 
 

@@ -42,7 +42,7 @@ def test_a_finished_trajectory_reads_back_whole(trajectory: Path) -> None:
     record = RunRecord.open(str(trajectory))
     assert record.path == trajectory
     assert record.description == Description(
-        **{key: one for key, one in DESCRIPTION.items() if key != "format"}
+        **{key: value for key, value in DESCRIPTION.items() if key != "format"}
     )
     assert record.matrix == MATRIX
     assert record.metrics == summarise(MATRIX)
@@ -101,7 +101,7 @@ def test_a_damaged_event_is_named(trajectory: Path, line: str, message: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("values", "named"),
+    ("values", "message"),
     [
         ({"config": {"method": "vanilla", "seed": 41, "lora": {"alpha": 6.4}}}, "lora.alpha: 64"),
         ({"numbers": {"method": "vanilla", "lora": {"alpha": 6.4}}}, "lora.alpha: 6.4"),
@@ -109,7 +109,7 @@ def test_a_damaged_event_is_named(trajectory: Path, line: str, message: str) -> 
     ],
 )
 def test_settings_edited_after_the_run_are_refused(
-    tmp_path: Path, values: dict[str, Any], named: str
+    tmp_path: Path, values: dict[str, Any], message: str
 ) -> None:
     numbers = {"method": "vanilla", "lora": {"alpha": 64}}
     honest = DESCRIPTION | {
@@ -120,7 +120,7 @@ def test_settings_edited_after_the_run_are_refused(
     write_json(tmp_path / "config.json", honest)
     assert Description.read(tmp_path).config["seed"] == 41
     write_json(tmp_path / "config.json", honest | values)
-    with pytest.raises(HoldfastError, match=f"edited after the trajectory began .*{named}"):
+    with pytest.raises(HoldfastError, match=f"edited after the trajectory began .*{message}"):
         Description.read(tmp_path)
 
 
@@ -147,8 +147,8 @@ def test_the_log_as_frames(trajectory: Path) -> None:
         "losses": [{"sft": 1.5, "replay": 0.5}],
         "seconds": {"training": 1.0, "sampling": 0.25},
     }
-    told = [first, {"event": "other"}, second]
-    (trajectory / "log.jsonl").write_text("".join(json.dumps(one) + "\n" for one in told))
+    events = [first, {"event": "other"}, second]
+    (trajectory / "log.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     record = RunRecord.open(trajectory)
     losses = record.losses()
     assert losses[["task", "epoch", "sft"]].to_numpy().tolist() == [

@@ -34,8 +34,8 @@ def forking(patch: pytest.MonkeyPatch) -> list[Any]:
         if env.get("CUDA_VISIBLE_DEVICES") == "broken":
             started.append(subprocess.Popen(["sh", "-c", "exit 3"]))
         else:
-            given = {"environment": env, "stdout": stdout, "channel": pass_fds[0]}
-            started.append(Forked(command[-1:], module=worker.MODULE, **given))
+            arguments = {"environment": env, "stdout": stdout, "channel": pass_fds[0]}
+            started.append(Forked(command[-1:], module=worker.MODULE, **arguments))
         return started[-1]
 
     patch.setattr(worker, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": popen}))

@@ -35,8 +35,8 @@ def test_halving_is_never_dearer_and_leaves_someone(horizons: list[int], candida
     assert all(2 * after - before in (0, 1) for before, after in itertools.pairwise(sizes))
     assert sizes[-1] >= 1
     # Counted from the other side: what one candidate trained when it left.
-    left = [now - after for now, after in itertools.pairwise([*sizes, 0])]
-    assert schedule.cost(candidates) == sum(map(math.prod, zip(left, horizons, strict=True)))
+    leaving = [now - after for now, after in itertools.pairwise([*sizes, 0])]
+    assert schedule.cost(candidates) == sum(map(math.prod, zip(leaving, horizons, strict=True)))
     assert schedule.cost(candidates) <= schedule.exhaustive(candidates)
 
 

@@ -61,8 +61,8 @@ def alone(cell, tmp_path_factory) -> Path:
 def test_what_becomes_of_cells(cell, alone, tmp_path, monkeypatch):
     """Two workers, which nobody outlives; cells that fail do not stop the others."""
     cells = {
-        one.candidate: one
-        for one in (
+        planned.candidate: planned
+        for planned in (
             cell("plain", 3),
             cell("other seed", 3, seed=4),
             cell("short", 2, method="vanilla"),
@@ -107,14 +107,14 @@ def test_killed_workers(cell, alone, tmp_path, monkeypatch):
     last = cell("last", 1, method="vanilla")
 
     class Killer(Record):
-        def started(self, one: Cell) -> None:
-            super().started(one)
-            if one is doomed:
+        def started(self, cell_: Cell) -> None:
+            super().started(cell_)
+            if cell_ is doomed:
                 workers[-1].kill()
 
-        def task_done(self, one: Cell, task: int) -> None:
-            super().task_done(one, task)
-            if one is disturbed and task == 2:
+        def task_done(self, cell_: Cell, task: int) -> None:
+            super().task_done(cell_, task)
+            if cell_ is disturbed and task == 2:
                 workers[-1].kill()
 
     workers, record = forking(monkeypatch), Killer()
@@ -187,23 +187,23 @@ def test_no_worker_can_start(cell, tmp_path, monkeypatch):
 def test_workers_share_cores_and_devices(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
 
-    def given(threads: int, **more: str) -> dict[str, str]:
+    def variables(threads: int, **more: str) -> dict[str, str]:
         count = str(threads)
         known = {"OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count}
         return {**known, "TOKENIZERS_PARALLELISM": "false", **more}
 
     # One thread, whatever the number of workers: rounding depends on it.
     for workers in (None, 1, 20):
-        assert LocalExecutor(workers)._environments == (workers or 1) * [given(1)]
+        assert LocalExecutor(workers)._environments == (workers or 1) * [variables(1)]
     places = ["0", "1", "0", "1"]
     for workers, threads in ((None, 2), (3, 2), (1, 8)):
         shared = LocalExecutor(workers, devices=["0", "1"], workers_per_gpu=2)._environments
-        assert shared == [given(threads, CUDA_VISIBLE_DEVICES=gpu) for gpu in places[:workers]]
+        assert shared == [variables(threads, CUDA_VISIBLE_DEVICES=gpu) for gpu in places[:workers]]
     assert LocalExecutor(20, threads=5)._environments[0]["OMP_NUM_THREADS"] == "5"
 
 
 @pytest.mark.parametrize(
-    ("given", "error"),
+    ("arguments", "error"),
     [
         ({"workers": 0}, "workers is 0; it must be at least 1"),
         ({"workers_per_gpu": 0}, "workers_per_gpu is 0; it must be at least 1"),
@@ -216,6 +216,6 @@ def test_workers_share_cores_and_devices(monkeypatch):
         ),
     ],
 )
-def test_settings_that_leave_no_worker(given, error):
+def test_settings_that_leave_no_worker(arguments, error):
     with pytest.raises(HoldfastError, match=f"^{error}$"):
-        LocalExecutor(**given)
+        LocalExecutor(**arguments)

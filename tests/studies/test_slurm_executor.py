@@ -179,7 +179,7 @@ def test_preempted_and_killed_a_suite_ends_with_the_same_bytes(slurm, cell, tmp_
 def test_all_cells_are_one_array_which_ctrl_c_cancels(slurm, learn, cell, tmp_path):
     cells = [cell(seed=seed) for seed in (1, 2, 3)]
     jobs = tmp_path / "jobs"
-    told = SlurmParameters(partition="gpu", gpus_per_node=1, timeout_min=90, mem_gb=16)
+    parameters = SlurmParameters(partition="gpu", gpus_per_node=1, timeout_min=90, mem_gb=16)
     slurm.answers("squeue", "7_0\n7_1\n7_2\n")
     slurm.job_tells(messages_of(jobs, cells[1]), "event", text="now")
 
@@ -187,7 +187,7 @@ def test_all_cells_are_one_array_which_ctrl_c_cancels(slurm, learn, cell, tmp_pa
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        list(learn(SlurmExecutor(jobs, told, workers=2, threads=4), cells, interrupt))
+        list(learn(SlurmExecutor(jobs, parameters, workers=2, threads=4), cells, interrupt))
     assert len(slurm.called("sbatch")) == 1
     assert slurm.called("scancel") == ["7"]
     assert slurm.options == {
@@ -201,7 +201,7 @@ def test_all_cells_are_one_array_which_ctrl_c_cancels(slurm, learn, cell, tmp_pa
 
 
 def test_every_setting_is_one_that_submitit_takes(slurm, learn, cell, tmp_path):
-    given = {
+    settings = {
         "name": "mine", "timeout_min": 7, "signal_delay_s": 30, "partition": "p", "account": "a",
         "qos": "q", "constraint": "c", "nodelist": "n1", "exclude": "n2", "exclusive": True,
         "gres": "gpu:2", "gpus_per_node": 2, "cpus_per_task": 8, "mem_gb": 0.5, "mem_per_cpu": "1G",
@@ -209,8 +209,8 @@ def test_every_setting_is_one_that_submitit_takes(slurm, learn, cell, tmp_path):
         "setup": ["module load cuda"], "srun_args": ["--label"], "max_num_timeout": 5,
         "additional_parameters": {"reservation": "r", "requeue": False},
     }  # fmt: skip
-    assert given.keys() == SlurmParameters.model_fields.keys()
-    executor = SlurmExecutor(tmp_path / "jobs", SlurmParameters(**given), retries=0)
+    assert settings.keys() == SlurmParameters.model_fields.keys()
+    executor = SlurmExecutor(tmp_path / "jobs", SlurmParameters(**settings), retries=0)
     list(learn(executor, [cell()]))
     assert slurm.options >= {
         "job-name=mine", "time=7", "signal=USR2@30", "partition=p", "account=a", "qos=q",
@@ -273,7 +273,9 @@ def test_no_more_than_the_workers_when_one_is_tried_again(slurm, learn, cell, tm
     slurm.answers("squeue", "7_2\n7\n")
     slurm.job_finishes(messages_of(jobs, cells[2]))
     assert next(outcomes).cell is cells[2]
-    assert len(slurm.called("sbatch")) == 2 and not any("array" in one for one in slurm.options)
+    assert len(slurm.called("sbatch")) == 2 and not any(
+        "array" in option for option in slurm.options
+    )
     outcomes.close()
     assert slurm.called("scancel") == ["--state=PENDING 7_1", "--state=PENDING 7_2", "7"]
 
@@ -281,7 +283,7 @@ def test_no_more_than_the_workers_when_one_is_tried_again(slurm, learn, cell, tm
 @pytest.mark.parametrize(("lives", "told"), [(True, False), (False, False), (True, True)])
 def test_a_job_of_an_earlier_call_goes_on(lives, told, slurm, learn, cell, tmp_path):
     """Only if Slurm still has it, and it has not told its outcome; then nothing is submitted."""
-    one, jobs = cell(), tmp_path / "jobs"
+    plain, jobs = cell(), tmp_path / "jobs"
     jobs.mkdir()
     earlier = [
         {"told": "submitted", "job": "4_0"},
@@ -292,7 +294,7 @@ def test_a_job_of_an_earlier_call_goes_on(lives, told, slurm, learn, cell, tmp_p
         {"told": "task", "task": 2},
         *([{"told": "finished", "horizon": 2, "error": "its node is full"}] if told else []),
     ]
-    path = messages_of(jobs, one)
+    path = messages_of(jobs, plain)
     path.write_text("".join(json.dumps(message) + "\n" for message in earlier))
     heard: list[str] = []
 
@@ -301,7 +303,7 @@ def test_a_job_of_an_earlier_call_goes_on(lives, told, slurm, learn, cell, tmp_p
         slurm.job_finishes(path)
 
     slurm.answers("squeue", "5_1\n" if lives else "9\n")
-    (outcome,) = learn(SlurmExecutor(jobs, retries=0), [one], hears)
+    (outcome,) = learn(SlurmExecutor(jobs, retries=0), [plain], hears)
     if lives and not told:
         assert (outcome.learned, outcome.error) == (3, None)
         assert heard == ["its job 5_1 of an earlier call goes on"]
@@ -316,9 +318,9 @@ def test_a_job_that_told_its_outcome_is_not_lost(silent, slurm, learn, cell, tmp
     """Though it has left the queue since, or Slurm does not answer."""
     if silent:
         (slurm.place / "squeue-answer").unlink()
-    one, jobs = cell(), tmp_path / "jobs"
-    slurm.job_finishes(messages_of(jobs, one))
-    (outcome,) = learn(SlurmExecutor(jobs, retries=0), [one])
+    plain, jobs = cell(), tmp_path / "jobs"
+    slurm.job_finishes(messages_of(jobs, plain))
+    (outcome,) = learn(SlurmExecutor(jobs, retries=0), [plain])
     assert outcome.error is None
 
 

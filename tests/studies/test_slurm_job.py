@@ -19,10 +19,10 @@ from holdfast.studies.slurm_job import AdvanceCell, Messages
 def job(cell, tmp_path) -> Callable[..., AdvanceCell]:
     """The work of a job, for this process to do."""
 
-    def of(one: Cell, mark: str | None = None) -> AdvanceCell:
+    def of(planned: Cell, mark: str | None = None) -> AdvanceCell:
         store = tmp_path / "store"
         mark = mark or store_mark(store)
-        order = Job(one, one.directory(store)).order()
+        order = Job(planned, planned.directory(store)).order()
         return AdvanceCell(order, str(tmp_path / "told.jsonl"), str(store), mark, timeout_min=1)
 
     return of

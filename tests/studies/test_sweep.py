@@ -59,8 +59,8 @@ def test_a_sweep_its_tables_and_one_value_more(base, tmp_path: Path) -> None:
     assert study.missing == () and (study.cells["state_bytes"] > 0).all()
     table = analyse(study).tables["configurations"]
     assert set(table["method"]) == {line["candidate"] for line in lines}
-    told = {line["candidate"]: float(line["final"]) for line in lines}
-    assert dict(zip(table["method"], table["final"], strict=True)) == pytest.approx(told)
+    finals = {line["candidate"]: float(line["final"]) for line in lines}
+    assert dict(zip(table["method"], table["final"], strict=True)) == pytest.approx(finals)
 
 
 @pytest.mark.usefixtures("quick")
@@ -69,7 +69,7 @@ def test_a_default_that_no_identity_has_is_a_value_like_others(base, tmp_path: P
     swept = suite(base, tmp_path, grid, ["vanilla"])
     swept.run(Inline())
     names = ["vanilla optim.cooldown=0", "vanilla optim.cooldown=1"]
-    assert [cell.candidate for cell in swept.cells] == [one for one in names for _ in (1, 2)]
+    assert [cell.candidate for cell in swept.cells] == [name for name in names for _ in (1, 2)]
     table = analyse(read_study(tmp_path)).tables["configurations"]
     assert sorted(table["method"]) == names and set(table["seeds"]) == {2}
     for value in (0, 1):
@@ -82,7 +82,7 @@ def test_a_default_that_no_identity_has_is_a_value_like_others(base, tmp_path: P
     path.write_text(path.read_text().replace(names[0], "vanilla"))
     suite(base, tmp_path, grid, ["vanilla"]).run(Inline())
     rows = json.loads(path.read_text())
-    assert sorted(row["candidate"] for row in rows) == [one for one in names for _ in (1, 2)]
+    assert sorted(row["candidate"] for row in rows) == [name for name in names for _ in (1, 2)]
 
 
 @pytest.mark.usefixtures("quick")
@@ -118,8 +118,8 @@ def test_a_damaged_cell_fails_alone(base, tmp_path: Path, file: str) -> None:
     more.run(second)
     assert len(second.learned) == 2 * 2  # of another seed, two methods, two tasks
     rows = json.loads((tmp_path / "cells.json").read_text())
-    (told,) = [row["error"] for row in rows if row["error"]]
-    assert f"or remove {damaged}, and the cell is learned anew" in told
+    (error,) = [row["error"] for row in rows if row["error"]]
+    assert f"or remove {damaged}, and the cell is learned anew" in error
 
 
 @pytest.mark.parametrize(

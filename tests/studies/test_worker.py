@@ -35,25 +35,25 @@ def test_a_worker_ends_with_its_parent(cell, tmp_path, monkeypatch):
     """Whose death closes the connection, while the worker is busy with a task that takes hours."""
     workers = forking(monkeypatch)
     endless = cell("endless", 1, optim={"epochs": 10**6, "batch_size": 2})
-    one = WorkerProcess({})
-    one.send(Job(endless, tmp_path / "cell").order())
+    process = WorkerProcess({})
+    process.send(Job(endless, tmp_path / "cell").order())
     while not (tmp_path / "cell" / "config.json").exists():  # it begins to learn
         time.sleep(0.02)
-    one.channel.close()
+    process.channel.close()
     assert workers[0].wait(30) == 0
-    one.end()
+    process.end()
     assert Trajectory(endless.config, tmp_path / "cell").horizon == 0
 
 
 def test_a_worker_ends_though_its_last_words_were_not_read(monkeypatch):
     """Then its socket says reset, not that it has ended."""
-    parent, own = Pipe()
+    parent, own_end = Pipe()
     ended: list[int] = []
     monkeypatch.setattr(worker.os, "_exit", ended.append)
-    own.send_bytes(b"begins")
+    own_end.send_bytes(b"begins")
     parent.close()
-    with own:
-        worker._listen(own, SimpleQueue())
+    with own_end:
+        worker._listen(own_end, SimpleQueue())
     assert ended == [0]
 
 
@@ -74,10 +74,12 @@ def test_only_the_callers_mistakes_leave_a_worker_sound(
         raise fault
 
     monkeypatch.setattr(Trajectory, "advance", fail)
-    told = []
-    outcome = attempt(Job(cell(), tmp_path).order(), lambda what, **more: told.append((what, more)))
+    messages = []
+    outcome = attempt(
+        Job(cell(), tmp_path).order(), lambda kind, **more: messages.append((kind, more))
+    )
     assert outcome == {"horizon": 0, "error": error, "sound": sound}
-    assert told == [("begins", {}), ("opened", {"horizon": 0})]
+    assert messages == [("begins", {}), ("opened", {"horizon": 0})]
 
 
 def test_relative_paths_begin_where_the_study_was_asked_for(cell, tmp_path, monkeypatch):
@@ -105,11 +107,11 @@ def test_a_store_that_was_moved_is_not_made_again(cell, tmp_path):
 
 def test_a_cell_that_another_study_learns_is_waited_for(cell, tmp_path, monkeypatch):
     monkeypatch.setattr(worker, "_PATIENCE", 0.0)
-    told = []
+    kinds = []
 
-    def tell(what, **values) -> None:
-        told.append(what)
-        if what == "event":
+    def tell(kind, **values) -> None:
+        kinds.append(kind)
+        if kind == "event":
             assert "another process" in values["text"]
             other.close()  # it is done
 
@@ -117,4 +119,4 @@ def test_a_cell_that_another_study_learns_is_waited_for(cell, tmp_path, monkeypa
     other.enter_context(lock_directory(tmp_path))
     outcome = attempt(Job(cell(horizon=1), tmp_path).order(), tell)
     assert outcome == {"horizon": 1, "error": None, "sound": True}
-    assert told == ["begins", "opened", "event", "task"]
+    assert kinds == ["begins", "opened", "event", "task"]

@@ -76,12 +76,12 @@ def wandb_records(path: Path, within: float = 20.0) -> list[Any]:
 def of_wandb(place: Path) -> Runs:
     runs: Runs = {}
     for path in sorted(place.glob("cells/*/wandb/offline-run-*/*.wandb")):
-        told = wandb_records(path)
-        (run,) = [one.run for one in told if one.WhichOneof("record_type") == "run"]
+        records = wandb_records(path)
+        (run,) = [one.run for one in records if one.WhichOneof("record_type") == "run"]
         points = runs.setdefault(
             run.display_name, Told(run.run_group or None, defaultdict(dict))
         ).points
-        for record in told:
+        for record in records:
             items = {
                 item.key or "/".join(item.nested_key): json.loads(item.value_json)
                 for item in record.history.item
@@ -104,7 +104,10 @@ def of_mlflow(place: Path) -> Runs:
         assert run.data.params["optim.lr"] == "0.03"
         assert run.info.status == "FINISHED"
         points = {
-            name: {one.step: one.value for one in client.get_metric_history(run.info.run_id, name)}
+            name: {
+                point.step: point.value
+                for point in client.get_metric_history(run.info.run_id, name)
+            }
             for name in run.data.metrics
         }
         runs[run.info.run_name] = Told(run.data.tags.get("holdfast_study"), points)

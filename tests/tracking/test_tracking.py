@@ -102,8 +102,8 @@ def test_the_tracker_has_what_the_run_told(name: str, config, offline: Path) -> 
     heard = Heard()
     place, other = offline / "cells" / "a", offline / "cells" / "b"
     for done, horizon in ((0, 2), (2, 3)):
-        named = {"name": "merge seed 3", "group": "rates"}
-        with tracked(name, config, place, done, heard, **named) as progress:
+        names = {"name": "merge seed 3", "group": "rates"}
+        with tracked(name, config, place, done, heard, **names) as progress:
             trajectory = advanced(config, place, horizon, progress)
     alone = RunConfig.of(config.model_dump(mode="json"), ["optim.epochs=1", "stream.tasks=1"])
     with tracked(name, alone, other, 0, Progress()) as progress:
@@ -204,17 +204,17 @@ def test_a_tracker_that_fails_never_stops_a_cell(
         return Client(fail if fails == "log" else nothing, fail if fails == "close" else nothing)
 
     monkeypatch.setitem(tracking.CLIENTS, "wandb", opened)
-    one = Cell("merge", config, 1)
-    (tracked_cell,) = sent_to("wandb", tmp_path / "rates", [one])
-    assert tracked_cell.key == one.key and sent_to(None, tmp_path, [one]) == [one]
-    told: list[str] = []
+    plain = Cell("merge", config, 1)
+    (tracked_cell,) = sent_to("wandb", tmp_path / "rates", [plain])
+    assert tracked_cell.key == plain.key and sent_to(None, tmp_path, [plain]) == [plain]
+    lines: list[str] = []
 
-    def tell(what: str, **more: Any) -> None:
-        told.extend([more["text"]] if what == "event" else [])
+    def tell(kind: str, **more: Any) -> None:
+        lines.extend([more["text"]] if kind == "event" else [])
 
     order = json.loads(json.dumps(Job(tracked_cell, tracked_cell.directory(tmp_path)).order()))
     assert attempt(order, tell) == {"horizon": 1, "error": None, "sound": True}
-    assert told == ["--track wandb: no route to host; the run goes on without it"]
+    assert lines == ["--track wandb: no route to host; the run goes on without it"]
 
 
 @pytest.mark.filterwarnings("ignore")
