@@ -261,12 +261,7 @@ def main() -> None:
         else:
             parser.error(f"name one or more of {', '.join(NAMES)}, or --pararel")
         lines = in_lessons(
-            facts,
-            options.lessons,
-            options.size,
-            options.corrections,
-            options.seed,
-            corrected,
+            facts, options.lessons, options.size, options.corrections, options.seed, corrected
         )
     except (ValueError, OSError) as error:
         parser.error(str(error))

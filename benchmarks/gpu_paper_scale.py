@@ -122,12 +122,9 @@ def a_step(config: RunConfig, load: Any, stream: Stream, rounds: int) -> Measure
     twins.both_learn(first)
     steps = Steps(twins, second)
     ours, theirs = alternate(rounds, steps.engine, steps.reference)
-    milliseconds = 1000 / steps.count
+    scale = 1000 / steps.count
     return Measurement(
-        "a step",
-        "ms",
-        [milliseconds * seconds for seconds in ours],
-        [milliseconds * seconds for seconds in theirs],
+        "a step", "ms", [scale * value for value in ours], [scale * value for value in theirs]
     )
 
 

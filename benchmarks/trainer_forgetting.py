@@ -61,15 +61,13 @@ def language(model: Any, tokenizer: Any) -> tuple[float, float | None]:
     right = 0
     for question in questions:
         messages = [{"role": "user", "content": question.question}]
-        inputs = tokenizer.apply_chat_template(
+        batch = tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
         )
-        output = model.generate(
-            **inputs, do_sample=False, max_new_tokens=32, pad_token_id=tokenizer.pad_token_id
+        ids = model.generate(
+            **batch, do_sample=False, max_new_tokens=32, pad_token_id=tokenizer.pad_token_id
         )
-        reply = tokenizer.decode(
-            output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True
-        )
+        reply = tokenizer.decode(ids[0, batch["input_ids"].shape[1] :], skip_special_tokens=True)
         right += says(reply, question.answers)
     return bits / size, right / len(questions)
 
@@ -78,18 +76,16 @@ def recalled(model: Any, tokenizer: Any, rows: list[dict[str, str]]) -> float:
     """The fraction of questions answered exactly."""
     model.eval()
     tokenizer.padding_side = "left"
-    inputs = tokenizer([row["prompt"] for row in rows], return_tensors="pt", padding=True)
-    output = model.generate(
-        input_ids=inputs["input_ids"],
-        attention_mask=inputs["attention_mask"],
+    batch = tokenizer([row["prompt"] for row in rows], return_tensors="pt", padding=True)
+    ids = model.generate(
+        input_ids=batch["input_ids"],
+        attention_mask=batch["attention_mask"],
         do_sample=False,
         max_new_tokens=12,
         pad_token_id=tokenizer.pad_token_id,
     )
     tokenizer.padding_side = "right"
-    texts = tokenizer.batch_decode(
-        output[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True
-    )
+    texts = tokenizer.batch_decode(ids[:, batch["input_ids"].shape[1] :], skip_special_tokens=True)
     right = [
         text.strip() == row["completion"].strip() for text, row in zip(texts, rows, strict=True)
     ]

@@ -82,13 +82,13 @@ def measure(plan: Plan) -> Report:
         config = step_configuration(method, samples=8 if plan.smoke else 64)
         steps = second_task(config, 8 if plan.smoke else 32)
         ours, theirs = alternate(plan.rounds, steps.engine, steps.reference)
-        milliseconds = 1000 / steps.count
+        scale = 1000 / steps.count
         measured.append(
             Measurement(
                 method,
                 "ms a step",
-                [milliseconds * seconds for seconds in ours],
-                [milliseconds * seconds for seconds in theirs],
+                [scale * value for value in ours],
+                [scale * value for value in theirs],
                 TARGETS.get(method),
                 note=_sizes(steps),
             )

@@ -350,10 +350,8 @@ def _differing(runs: Sequence[Mapping[str, Any]]) -> list[str]:
     if "backbone.fingerprint" not in keys:  # the same weights under two names
         return [key for key in keys if key != "backbone.name"]
     names = [key for key in keys if key in _OF_WEIGHTS]
-    weights = {
-        (*map(settings.get, names), settings.get("backbone.fingerprint")) for settings in runs
-    }
-    if len(weights) == len({key[:-1] for key in weights}):
+    weights = {(*map(run.get, names), run.get("backbone.fingerprint")) for run in runs}
+    if len(weights) == len({values[:-1] for values in weights}):
         keys.remove("backbone.fingerprint")
     return keys
 

@@ -90,12 +90,8 @@ def read_study(*directories: Path | str, where: Mapping[str, Any] | None = None)
         reading.missing += left_out
     tell_apart(reading.rows)
     cells = pd.DataFrame(reading.rows, columns=list(_TYPES)).astype(_TYPES)
-    missing = [
-        *reading.missing,
-        *_unfinished(cells, reading),
-        *_holes(cells, reading.named_missing),
-    ]
-    missing += _unlike(reading.rows)
+    missing = [*reading.missing, *_unfinished(cells, reading)]
+    missing += [*_holes(cells, reading.named_missing), *_unlike(reading.rows)]
     cells, matrices, lines = aligned(cells, reading.matrices)
     return Study(cells, matrices, reading.traces, (*missing, *lines))
 

@@ -120,9 +120,7 @@ def differences(study: Study) -> pd.DataFrame:
         pairs: list[tuple[str, str, str, float, float, float, int]] = []
         for metric in METRICS:
             values = by_seed(part, study.matrices, metric)
-            means = {
-                name: float(np.mean(list(of_seeds.values()))) for name, of_seeds in values.items()
-            }
+            means = {name: float(np.mean(list(seeds.values()))) for name, seeds in values.items()}
             ordered = sorted(means, key=lambda name: (-means[name], name))
             for first, second in itertools.combinations(ordered, 2):
                 per_seed = contrasted(values, {first: 1.0, second: -1.0})
@@ -233,9 +231,7 @@ def lives_apart(curves: BySeed) -> Iterator[tuple[str, str, float, float, float,
     def lifetime(method: str, seeds: tuple[int, ...]) -> Lifetime:
         return Lifetime([curves[method][seed] for seed in seeds])
 
-    half_life = {
-        name: lifetime(name, tuple(sorted(of_seeds))).value for name, of_seeds in curves.items()
-    }
+    half_life = {name: lifetime(name, tuple(sorted(seeds))).value for name, seeds in curves.items()}
     ordered = sorted(half_life, key=lambda name: (-half_life[name], name))
     for first, second in itertools.combinations(ordered, 2):
         seeds = tuple(sorted(set(curves[first]) & set(curves[second])))

@@ -106,11 +106,9 @@ class Recall:
 
     def verdicts(self, items: Iterable[Item]) -> list[Verdict]:
         """The verdict on each item, in order."""
-        all_items = list(items)
-        of_rank = self._verdicts([all_items[place] for place in rank_indices(len(all_items))])
-        gathered = all_gather_lists(
-            [list(map(int, verdict)) for verdict in of_rank], len(all_items)
-        )
+        items = list(items)
+        of_rank = self._verdicts([items[place] for place in rank_indices(len(items))])
+        gathered = all_gather_lists([list(map(int, verdict)) for verdict in of_rank], len(items))
         return [Verdict(*map(bool, verdict)) for verdict in gathered]
 
     def _verdicts(self, items: Sequence[Item]) -> list[Verdict]:

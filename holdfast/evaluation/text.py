@@ -91,11 +91,9 @@ def lengths(backbone: Backbone, texts: Sequence[str], window: int = WINDOW) -> l
     # Measure windows, not whole texts: most have the same length, so there is little padding.
     # The replay token is not text, so its probability is given to the others.
     rows = [rows[place] for place in rank_indices(len(rows))]
-    log_likelihoods = token_log_likelihoods(
-        backbone, [row.tokens for row in rows], backbone.seed_token
-    )
+    likelihoods = token_log_likelihoods(backbone, [row.tokens for row in rows], backbone.seed_token)
     bits = torch.zeros(len(texts), dtype=torch.float64)
-    for row, nats in zip(rows, log_likelihoods, strict=True):
+    for row, nats in zip(rows, likelihoods, strict=True):
         bits[row.text] += (-nats[-row.counted :] / math.log(2)).sum()
     all_reduce_(bits)
     if bits.isnan().any():

@@ -84,9 +84,7 @@ class Memory:
         self.positions = self.wide * work.positions * (self.inputs + outputs)
         self.parameters = whole.peft.num_parameters() - self.trainable
         small = _STORED.get(work.config.backbone.quantization, self.scalar)
-        in_layers = (
-            sum(parameter.numel() for parameter in whole.stack.parameters()) - self.trainable
-        )
+        in_layers = sum(weight.numel() for weight in whole.stack.parameters()) - self.trainable
         self.weights = round(self.scalar * self.parameters - (self.scalar - small) * in_layers)
         self.masters = small < 4 and work.config.lora.merge_precision == "float32"
         self.token = bytes_per_token(whole.model)  # keys and values
@@ -156,10 +154,9 @@ class Memory:
     @cached_property
     def passes(self) -> tuple[int, int]:
         """Bytes that going there and back on a minibatch takes, and a pass of the evaluation."""
-        one_layer, two_layers = self._on_layers(1), self._on_layers(2)
+        single, double = self._on_layers(1), self._on_layers(2)
         step, verifying = (
-            a + (self.layers - 1) * max(0, b - a)
-            for a, b in zip(one_layer, two_layers, strict=True)
+            a + (self.layers - 1) * max(0, b - a) for a, b in zip(single, double, strict=True)
         )
         return step, verifying
 

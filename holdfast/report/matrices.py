@@ -125,8 +125,7 @@ def _sheet(rows: Sequence[tuple[str, Sequence[_Map]]]) -> Figure:
     width = style.PAGE if columns > 2 else style.COLUMN
     inches = (width - 1.2) / (columns * _PITCH)  # of a map, beside labels and colour bar
     heads = [
-        0.14 * (1 + max(heat_map.title.count("\n") for heat_map in maps)) / inches
-        for _, maps in rows
+        0.14 * (1 + max(panel.title.count("\n") for panel in maps)) / inches for _, maps in rows
     ]
     height = inches * (len(rows) * _PITCH + sum(heads)) + 0.4
     figure = style.Drawing(width, height)
@@ -134,9 +133,9 @@ def _sheet(rows: Sequence[tuple[str, Sequence[_Map]]]) -> Figure:
     y, ticks = 0.0, {}
     for (label, maps), head in zip(rows, heads, strict=True):
         y += head
-        side = max(heat_map.matrix.horizon if heat_map.matrix else 1 for heat_map in maps)
-        for column, heat_map in enumerate(maps):
-            _draw(axes, heat_map, column * _PITCH, y, side, inches)
+        side = max(panel.matrix.horizon if panel.matrix else 1 for panel in maps)
+        for column, panel in enumerate(maps):
+            _draw(axes, panel, column * _PITCH, y, side, inches)
         for task in sorted({1, max(1, side)}):
             ticks[y + (task - 0.5) / side] = str(task)
         axes.annotate(
@@ -173,15 +172,15 @@ def _sheet(rows: Sequence[tuple[str, Sequence[_Map]]]) -> Figure:
     return figure
 
 
-def _draw(axes: Axes, heat_map: _Map, x: float, y: float, side: int, inches: float) -> None:
+def _draw(axes: Axes, panel: _Map, x: float, y: float, side: int, inches: float) -> None:
     """Draw a map, its top left corner at (x, y), one wide if it has ``side`` tasks."""
-    title = axes.text(x + 0.5, y - 0.02, heat_map.title, ha="center", fontsize=style.MEDIUM)
+    title = axes.text(x + 0.5, y - 0.02, panel.title, ha="center", fontsize=style.MEDIUM)
     title.set_in_layout(False)  # a long one would leave no width to the maps
-    if heat_map.matrix is None:
+    if panel.matrix is None:
         axes.text(x + 0.5, y + 0.5, "not run", ha="center", fontsize=style.SMALL, color="grey")
         return
-    tasks = heat_map.matrix.horizon
-    values = np.ma.masked_invalid(heat_map.matrix.accuracies()[1:, 1 : tasks + 1])
+    tasks = panel.matrix.horizon
+    values = np.ma.masked_invalid(panel.matrix.accuracies()[1:, 1 : tasks + 1])
     # Accuracy on a task before it is learned is transfer, not memory.
     values[np.triu_indices(tasks, k=1)] = np.ma.masked
     end = tasks / side
@@ -194,7 +193,7 @@ def _draw(axes: Axes, heat_map: _Map, x: float, y: float, side: int, inches: flo
         extent=(x, x + end, y + end, y),
         interpolation="none",
     )
-    if heat_map.outlined:
+    if panel.outlined:
         colour = names.VERMILION
         axes.add_patch(Rectangle((x, y), end, end, fill=False, color=colour, linewidth=1.6))
     else:

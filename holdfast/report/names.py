@@ -68,16 +68,12 @@ def looks(methods: Iterable[str]) -> dict[str, Look]:
         anchors, allocation = mechanisms(method)
         again = (anchors, allocation) in parts.values()
         parts[method] = ((method,) if again else anchors), allocation
-    assigned = {anchors: _LOOKS[anchors] for anchors, _ in parts.values() if anchors in _LOOKS}
-    free = cycle(
-        [look for look in _LOOKS.values() if look not in assigned.values()] or [(BLACK, "h")]
-    )
+    fixed = {anchors: _LOOKS[anchors] for anchors, _ in parts.values() if anchors in _LOOKS}
+    free = cycle([look for look in _LOOKS.values() if look not in fixed.values()] or [(BLACK, "h")])
     for anchors, _ in parts.values():
-        if anchors not in assigned:
-            assigned[anchors] = next(free)
-    return {
-        method: Look(*assigned[parts[method][0]], _LINES[parts[method][1]]) for method in methods
-    }
+        if anchors not in fixed:
+            fixed[anchors] = next(free)
+    return {method: Look(*fixed[parts[method][0]], _LINES[parts[method][1]]) for method in methods}
 
 
 def method_name(method: str) -> str:

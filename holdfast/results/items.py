@@ -20,10 +20,7 @@ _VERDICTS = {"0": False, "1": True}
 
 def write_row(directory: Path, after_task: int, recalled: Mapping[int, Sequence[bool]]) -> None:
     """Write the verdicts of one row. recalled: by task from 1, one for each of its items."""
-    bits = {
-        str(task): "".join("01"[verdict] for verdict in verdicts)
-        for task, verdicts in recalled.items()
-    }
+    bits = {str(task): "".join("01"[item] for item in row) for task, row in recalled.items()}
     text = json.dumps({"after_task": after_task, "recalled": bits}, indent=0) + "\n"
     write_text_atomically(make_folder(directory / FOLDER) / f"row-{after_task:04d}.json", text)
 

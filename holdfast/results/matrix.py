@@ -170,10 +170,8 @@ class RecallMatrix:
         """
         lines = text.splitlines()
         if not lines or lines[0] != HEADER:
-            first_line = lines[0] if lines else ""
-            raise HoldfastError(
-                f'{source} line 1: expected the header "{HEADER}", found "{first_line}"'
-            )
+            first = lines[0] if lines else ""
+            raise HoldfastError(f'{source} line 1: expected the header "{HEADER}", found "{first}"')
         rows: dict[int, dict[int, Entry]] = {}
         entry_of = functools.cache(_entry)  # many lines have the same counts
         for number, line in enumerate(lines[1:], start=2):

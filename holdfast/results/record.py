@@ -99,10 +99,8 @@ def is_trajectory(directory: Path) -> bool:
     """Whether a directory holds one trajectory; HoldfastError for a study of many."""
     if (directory / "study.json").is_file():
         cells = sorted(cell.parent for cell in directory.glob(f"cells/*/{CONFIG_FILE}"))
-        example = f", such as {cells[0]}" if cells else ""
-        raise HoldfastError(
-            f"{directory}: is a study of many; give one of its trajectories{example}"
-        )
+        first = f", such as {cells[0]}" if cells else ""
+        raise HoldfastError(f"{directory}: is a study of many; give one of its trajectories{first}")
     if not is_described(directory):
         return False
     values = read_json(directory / CONFIG_FILE)  # a Hugging Face model also has a config.json

@@ -142,9 +142,7 @@ class Search:
                 standings = self._standings(cells, outcomes, horizon, count)
                 trace += standings
                 self._write(trace)
-                promoted = {
-                    standing.candidate.name for standing in standings if standing.fate == "promoted"
-                }
+                promoted = {row.candidate.name for row in standings if row.fate == "promoted"}
                 # Restore the order of the space, which decides ties at the next horizon.
                 going = [candidate for candidate in self.candidates if candidate.name in promoted]
                 if not going:
@@ -220,9 +218,7 @@ class Search:
         reached: dict[str, Standing] = {standing.candidate.name: standing for standing in trace}
         # Sort by the last horizon reached, then by the rank there.
         order = sorted(reached.values(), key=lambda standing: (-standing.horizon, standing.rank))
-        rows = [
-            {**self._row(standing), "rank": place} for place, standing in enumerate(order, start=1)
-        ]
+        rows = [{**self._row(last), "rank": place} for place, last in enumerate(order, start=1)]
         write_table(self.directory, "leaderboard", rows)
 
     def _row(self, standing: Standing) -> dict[str, Any]:

@@ -204,9 +204,8 @@ class _SlurmJobs:
         for job in jobs:
             file = self._file(job)
             messages = file.new()
-            places = [
-                place for place, message in enumerate(messages) if message["told"] == "submitted"
-            ]
+            kinds = [message["told"] for message in messages]
+            places = [place for place, kind in enumerate(kinds) if kind == "submitted"]
             since = messages[places[-1] :] if places else []
             if since and not any(message["told"] == "finished" for message in since):
                 latest[job] = since
@@ -260,7 +259,7 @@ class _SlurmJobs:
                 messages.append(self._ending(job_id))
             for message in messages:
                 if message["told"] == "finished":  # it may have been queued again in that moment
-                    _output_of(["scancel", "--state=PENDING", job_id])
+                    _output(["scancel", "--state=PENDING", job_id])
                 if message["told"] in LAST:
                     del self._submitted[job]
                 yield job, message
@@ -269,22 +268,20 @@ class _SlurmJobs:
 
     def end(self) -> None:
         if arrays := {job_id.partition("_")[0] for job_id, _ in self._submitted.values()}:
-            _output_of(["scancel", *sorted(arrays)])
+            _output(["scancel", *sorted(arrays)])
 
     def _living(self) -> set[str]:
         """The ids of the jobs that wait, run, or are queued again; of all if Slurm is silent."""
         # Not submitit's own question, to sacct: it needs accounting, which small clusters lack, is
         # late by minutes, and holds a job that was preempted for good to be queued again.
-        answer = _output_of(["squeue", "--me", "--noheader", "--array", "--format=%i"])
+        answer = _output(["squeue", "--me", "--noheader", "--array", "--format=%i"])
         if answer is None:
             return {job_id for job_id, _ in self._submitted.values()}
         return set(answer.split())
 
     def _ending(self, job_id: str) -> dict[str, Any]:
         """How a job ended that is no longer in the queue and has told no outcome."""
-        answer = _output_of(
-            ["sacct", "--jobs", job_id, "--noheader", "--parsable2", "--format=State"]
-        )
+        answer = _output(["sacct", "--jobs", job_id, "--noheader", "--parsable2", "--format=State"])
         state = (answer or "").partition("\n")[0]
         if state.startswith("PREEMPTED"):  # by a cluster that does not queue such jobs again
             return {"told": "again", "text": "preempted; submitted again, goes on where it stood"}
@@ -307,7 +304,7 @@ class _SlurmJobs:
         return Messages(self._executor.folder / f"{job.cell.key}-{job.cell.horizon}.jsonl")
 
 
-def _output_of(command: Iterable[str]) -> str | None:
+def _output(command: Iterable[str]) -> str | None:
     """What one of Slurm's commands prints; None if it fails."""
     try:
         done = subprocess.run([*command], capture_output=True, text=True, timeout=60, check=True)
