@@ -36,7 +36,7 @@ class Steps:
         self.task = learner.completed + 1
         lesson = Lesson(sequences)
         self.past = ask_previous_model(learner, self.task, lesson, Stopwatch(), Progress())
-        self.given: ReferenceTask = twins.given(sequences, self.past.replay)
+        self.given: ReferenceTask = twins.reference_task(sequences, self.past.replay)
         learner.allocation.begin(
             learner.allocation_state, learner.workspace, Opening(self.task, twins.config.seed)
         )

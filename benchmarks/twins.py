@@ -15,7 +15,7 @@ from holdfast.learning.learner import Learner, Lesson, Sequences
 from holdfast.learning.progress import Progress
 from holdfast.streams import Stream, symbol_qa
 from reference.learner import run_task
-from reference.state import Result, State
+from reference.state import State
 from reference.state import Task as ReferenceTask
 from reference.translation import reference_task, settings_of
 
@@ -38,10 +38,7 @@ def items(tasks: int, count: int) -> Stream:
 
 
 class Twins:
-    """Both learners, each with a backbone of its own; they see the same sequences.
-
-    result: what the reference's last task returned.
-    """
+    """Both learners, each with a backbone of its own; they see the same sequences."""
 
     def __init__(self, config: RunConfig, load: Loader | None = None) -> None:
         load = load or (lambda: load_backbone(config.backbone))
@@ -52,25 +49,19 @@ class Twins:
             self.twin.add_replay_token()
         self.settings = settings_of(config, self.twin.pad_token)
         self.state = State(self.twin.model)
-        self.result: Result | None = None
 
     def engine_learns(self, sequences: Sequences) -> TaskReport:
         """The engine's next task, without its row."""
         return learn_task(self.learner, Lesson(sequences), Progress())
 
-    def given(self, sequences: Sequences, replay: Sequences) -> ReferenceTask:
+    def reference_task(self, sequences: Sequences, replay: Sequences) -> ReferenceTask:
         """The reference's next task with the engine's draws."""
         return reference_task(self.learner, self.state.completed + 1, sequences, replay)
-
-    def reference_learns(self, given: ReferenceTask) -> Result:
-        """The reference's next task, on replay sequences that it is given."""
-        self.result = run_task(self.state, self.settings, given)
-        return self.result
 
     def both_learn(self, sequences: Sequences) -> None:
         """One task on both sides, from the same draws."""
         report = self.engine_learns(sequences)
-        self.reference_learns(self.given(sequences, report.replay))
+        run_task(self.state, self.settings, self.reference_task(sequences, report.replay))
 
     def hand_over(self) -> Any:
         """The reference's model with the engine's weights, where nothing but them counts.

@@ -79,14 +79,15 @@ def lengths(backbone: Backbone, texts: Sequence[str], window: int = WINDOW) -> l
     """
     window = min(window, backbone.positions or window)
     assert window >= 2, "a token and one that follows it"
-    rows: list[_Window] = []
-    unpredicted: list[float] = []
     tokenized = [_tokens(backbone, text) for text in texts]
+    if not all(tokenized):
+        raise HoldfastError("a text without tokens has no bits per byte; remove it")
+    bos: int | None = backbone.tokenizer.bos_token_id
+    first = backbone.eos_token if bos is None else bos
+    vocabulary = len(backbone.tokenizer) - (backbone.seed_token is not None)
+    unpredicted = math.log2(vocabulary) if first is None else 0.0
+    rows: list[_Window] = []
     for place, tokens in enumerate(tokenized):
-        if not tokens:
-            raise HoldfastError("a text without tokens has no bits per byte; remove it")
-        first = _first(backbone)
-        unpredicted.append(math.log2(_vocabulary(backbone)) if first is None else 0.0)
         rows += _windows(place, tokens if first is None else [first, *tokens], window)
     # Measure windows, not whole texts: most have the same length, so there is little padding.
     # The replay token is not text, so its probability is given to the others.
@@ -99,10 +100,8 @@ def lengths(backbone: Backbone, texts: Sequence[str], window: int = WINDOW) -> l
     if bits.isnan().any():
         raise HoldfastError(NO_NUMBERS)
     return [
-        Length(predicted + extra, len(text.encode()), len(tokens))
-        for text, tokens, predicted, extra in zip(
-            texts, tokenized, bits.tolist(), unpredicted, strict=True
-        )
+        Length(predicted + unpredicted, len(text.encode()), len(tokens))
+        for text, tokens, predicted in zip(texts, tokenized, bits.tolist(), strict=True)
     ]
 
 
@@ -134,16 +133,6 @@ def _tokens(backbone: Backbone, text: str) -> list[int]:
     encoding = backbone.tokenizer(text, add_special_tokens=False, verbose=False)
     ids: list[int] = encoding["input_ids"]
     return ids
-
-
-def _first(backbone: Backbone) -> int | None:
-    """The token to put before a text: BOS, or else EOS, or None."""
-    begin: int | None = backbone.tokenizer.bos_token_id
-    return backbone.eos_token if begin is None else begin
-
-
-def _vocabulary(backbone: Backbone) -> int:
-    return len(backbone.tokenizer) - (backbone.seed_token is not None)
 
 
 def token_log_likelihoods(

@@ -15,6 +15,7 @@ from matplotlib.image import imread
 from holdfast import report
 from holdfast.analysis import Items, analyse, read_study, rehearsed_tasks, sampled
 from holdfast.analysis.items import rehearsed_ages
+from holdfast.report.style import Drawing
 from holdfast.streams import Template, symbol_qa
 from tests.analysis.synthetic import write_suite
 from tests.report.test_bars import ROWS
@@ -60,11 +61,12 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Callable[[], Fi
 
 
 @pytest.mark.parametrize("name", [name for name in report.__all__ if name.startswith("plot_")])
-def test_a_notebook_shows_what_it_returns(
-    drawn: dict[str, Callable[[], Figure]], name: str
-) -> None:
-    figure = drawn[name]()
-    assert isinstance(figure, Figure)
+def test_every_figure_is_a_drawing(drawn: dict[str, Callable[[], Figure]], name: str) -> None:
+    assert isinstance(drawn[name](), Drawing)
+
+
+def test_a_notebook_shows_a_drawing(drawn: dict[str, Callable[[], Figure]]) -> None:
+    figure = drawn["plot_survival"]()
     shown, _ = DisplayFormatter().format(figure)
     height, width, _ = imread(io.BytesIO(shown["image/png"]), format="png").shape
     inches = figure.get_size_inches()
