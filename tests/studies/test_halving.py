@@ -45,13 +45,10 @@ def test_halving_is_never_dearer_and_leaves_someone(horizons: list[int], candida
     [
         ({"horizons": [2, 4]}, "2 horizons take 1 survivors"),
         ({"horizons": [2, 4], "survivors": [3, 2]}, "and there are 2"),
-        ({"horizons": [2], "survivors": ["half"]}, "1 horizons take 0 survivors"),
         ({"horizons": []}, "horizons = []"),
         ({"horizons": [0]}, "horizons.0 = 0"),
         ({"horizons": [4, 4], "survivors": [1]}, "horizons must increase, and 4 comes after 4"),
-        ({"horizons": [4, 2], "survivors": [1]}, "horizons must increase, and 2 comes after 4"),
         ({"horizons": [2, 4], "survivors": [0]}, "survivors.0 = 0: write half, or how many"),
-        ({"horizons": [2, 4], "survivors": ["third"]}, 'survivors.0 = "third": write half'),
         ({"horizons": [2, 4], "survivors": [True]}, "survivors = [true]: is no number"),
         ({"horizons": [2, 4], "survivors": [1.5]}, "survivors.0 = 1.5: write half"),
     ],

@@ -87,10 +87,10 @@ class Learned(NamedTuple):
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory, any_search: Callable[..., Search]) -> Learned:
     """The search in one go."""
-    one, executor = any_search(tmp_path_factory.mktemp("whole") / "search"), Inline()
+    halving, executor = any_search(tmp_path_factory.mktemp("whole") / "search"), Inline()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)
-        return Learned(one, executor, one.run(executor))
+        return Learned(halving, executor, halving.run(executor))
 
 
 @pytest.fixture
@@ -122,9 +122,9 @@ def outputs(search: Search) -> dict[str, bytes]:
 
 
 def test_the_best_go_on_and_nobody_else_learns_more(whole: Learned) -> None:
-    one, executor, trace = whole
-    assert len(executor.learned) == COST == one.recipe.schedule.cost(6)
-    cost = json.loads((one.directory / "cost.json").read_text())
+    halving, executor, trace = whole
+    assert len(executor.learned) == COST == halving.recipe.schedule.cost(6)
+    cost = json.loads((halving.directory / "cost.json").read_text())
     assert (cost["tasks"], cost["exhaustive"]) == (COST, 18)
     assert cost["seconds"] > 0
     sizes = {horizon: sum(row.horizon == horizon for row in trace) for horizon in (1, 2, 3)}
@@ -142,17 +142,17 @@ def test_the_best_go_on_and_nobody_else_learns_more(whole: Learned) -> None:
 def test_a_score_is_the_mean_over_seeds_of_what_the_trajectories_hold(
     search: Callable[..., Search],
 ) -> None:
-    one = search(
+    halving = search(
         seeds=[3, 4],
         items=4,
         space={"rate": [{"shared": {"optim.lr": [0.00001, 0.03]}}]},
         schedule={"horizons": [1, 2], "survivors": [1]},
     )
-    trace = one.run(Inline())
+    trace = halving.run(Inline())
     for row in trace:
-        cells = one.cells([row.candidate], row.horizon)
+        cells = halving.cells([row.candidate], row.horizon)
         assert [cell.config.seed for cell in cells] == [3, 4]
-        matrices = [RunRecord.open(cell.directory(one.store)).matrix for cell in cells]
+        matrices = [RunRecord.open(cell.directory(halving.store)).matrix for cell in cells]
         finals = tuple(final(matrix.up_to(row.horizon)) for matrix in matrices)
         assert row.finals == finals
         assert row.score == sum(finals) / 2
@@ -167,24 +167,24 @@ def test_a_score_is_the_mean_over_seeds_of_what_the_trajectories_hold(
     def fails(cell: Any) -> str | None:
         return "diverged" if (cell.candidate, cell.config.seed) == (slow, 4) else None
 
-    shutil.rmtree(one.cells([one.candidates[0]], 1)[1].directory(one.store))
-    row = next(row for row in one.run(Inline(fails)) if row.candidate.name == slow)
+    shutil.rmtree(halving.cells([halving.candidates[0]], 1)[1].directory(halving.store))
+    row = next(row for row in halving.run(Inline(fails)) if row.candidate.name == slow)
     assert (row.finals, row.score, row.fate) == ((trace[1].finals[0], None), None, "failed")
 
 
 def test_the_tables_tell_everything(whole: Learned) -> None:
-    one, _, trace = whole
-    rows = table(one, "trace")
+    halving, _, trace = whole
+    rows = table(halving, "trace")
     assert len(rows) == len(trace) == COST
     assert list(rows[0]) == [
         "horizon", "rank", "candidate", "method", "si.strength", "score", "score_sd",
         "final_3", "fate", "error",
     ]  # fmt: skip
-    assert json.loads((one.directory / "trace.json").read_text())[0]["score"] == trace[0].score
-    leaders = table(one, "leaderboard")
+    assert json.loads((halving.directory / "trace.json").read_text())[0]["score"] == trace[0].score
+    leaders = table(halving, "leaderboard")
     assert [row["rank"] for row in leaders] == [str(place) for place in range(1, 7)]
     assert [int(row["horizon"]) for row in leaders] == [3] + [2] * 2 + [1] * 3
-    assert {row["candidate"] for row in leaders} == {c.name for c in one.candidates}
+    assert {row["candidate"] for row in leaders} == {c.name for c in halving.candidates}
     assert [row["fate"] for row in leaders[:2]] == ["finished", "eliminated"]
 
 
@@ -235,8 +235,8 @@ def test_ties_go_to_whom_the_space_names_first_at_every_horizon(
     search: Callable[..., Search], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where they stood in another order at the horizon before."""
-    one = search()
-    names = [candidate.name for candidate in one.candidates]
+    halving = search()
+    names = [candidate.name for candidate in halving.candidates]
 
     def scored(outcome: Outcome, *_: Any) -> tuple[Cell, None]:
         return outcome.cell, None
@@ -246,8 +246,8 @@ def test_ties_go_to_whom_the_space_names_first_at_every_horizon(
 
     monkeypatch.setattr(search_module, "measured", scored)
     monkeypatch.setattr(search_module, "final", score)
-    monkeypatch.setattr(one, "cost", lambda _: {})
-    trace = one.run(Finished())
+    monkeypatch.setattr(halving, "cost", lambda _: {})
+    trace = halving.run(Finished())
     assert [row.candidate.name for row in trace if row.horizon == 1] == names[::-1]
     assert [row.candidate.name for row in trace if row.horizon == 2] == names[3:]
     assert [row.candidate.name for row in trace if row.horizon == 3] == names[3:4]
@@ -257,18 +257,18 @@ def test_a_cell_that_fails_is_last_and_stops_nobody(
     whole: Learned, search: Callable[..., Search], tmp_path: Path
 ) -> None:
     shutil.copytree(whole.search.store, tmp_path / "store")
-    one = search(store="store")
-    failed = next(one for one in one.candidates if one.name == "merge")
-    shutil.rmtree(one.cells([failed], 1)[0].directory(one.store))
+    halving = search(store="store")
+    failed = next(candidate for candidate in halving.candidates if candidate.name == "merge")
+    shutil.rmtree(halving.cells([failed], 1)[0].directory(halving.store))
 
     def fails(cell: object) -> str | None:
         return "ran out of memory" if getattr(cell, "candidate", "") == "merge" else None
 
-    trace = one.run(Inline(fails))
+    trace = halving.run(Inline(fails))
     row = next(row for row in trace if row.candidate.name == "merge")
     assert (row.rank, row.score, row.fate, row.error) == (6, None, "failed", "ran out of memory")
     assert [row.horizon for row in trace].count(3) == 1
-    assert table(one, "leaderboard")[-1]["error"] == "ran out of memory"
+    assert table(halving, "leaderboard")[-1]["error"] == "ran out of memory"
 
 
 def test_a_directory_of_another_search_is_refused_and_left_alone(
