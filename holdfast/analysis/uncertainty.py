@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from holdfast.analysis.configurations import SPREAD
 from holdfast.analysis.study import Study, final_runs
 from holdfast.results import RecallMatrix
 from holdfast.results.metrics import TIE, terms
@@ -70,7 +71,6 @@ def ratio_draws(
     return np.asarray(total / (by_group @ groups[-1]))
 
 
-METRICS = ("final", "diag", "forget", "w10", "w50")  # means over tasks
 HALF_LIFE = "half_life"
 BySeed: TypeAlias = Mapping[str, Mapping[int, NDArray[np.float64]]]
 
@@ -87,7 +87,7 @@ def means(study: Study) -> pd.DataFrame:
     rows: list[tuple[object, ...]] = []
     for dataset, part in final_runs(study.cells).groupby("dataset", sort=False):
         seeds = part["method"].value_counts()
-        for metric in METRICS:
+        for metric in SPREAD:  # means over tasks
             values = by_seed(part, study.matrices, metric)
             for method in dict.fromkeys(part["method"]):
                 per_seed = np.array(list(values.get(method, {}).values()))
@@ -118,7 +118,7 @@ def differences(study: Study) -> pd.DataFrame:
     rows: list[tuple[object, ...]] = []
     for dataset, part in final_runs(study.cells).groupby("dataset", sort=False):
         pairs: list[tuple[str, str, str, float, float, float, int]] = []
-        for metric in METRICS:
+        for metric in SPREAD:  # means over tasks
             values = by_seed(part, study.matrices, metric)
             means = {name: float(np.mean(list(seeds.values()))) for name, seeds in values.items()}
             ordered = sorted(means, key=lambda name: (-means[name], name))
