@@ -115,8 +115,9 @@ class Anchored:
     @property
     def replay(self) -> Any:
         """The settings of the data anchor; None when the method has none."""
-        data = [one for one in self.anchors.values() if one.needs.replay]
-        return data[0].config if data else None
+        return next(
+            (anchor.config for anchor in self.anchors.values() if anchor.needs.replay), None
+        )
 
     def needs(self, what: str) -> bool:
         """Whether an anchor needs something, by its name in ``Needs``."""
@@ -140,9 +141,8 @@ class Anchored:
             self.task.go_on(given)
             return
         number = self.completed + 1
-        opening = Opening(number, self.seed)
         self.allocation_state = self.allocation.begin(
-            self.allocation_state, self.workspace, opening
+            self.allocation_state, self.workspace, Opening(number, self.seed)
         )
         self.workspace.given_start_is_used()
         replay, general = samples_before(self, number)
@@ -230,7 +230,11 @@ class Anchored:
         updates = task.updates(self.workspace) if self.needs("updates") else {}
         step = Step(parameters, current, replay, updates, general)
         self.terms = {"own_loss": loss.detach() / factor}
-        weights = [one.strength(self.states[n]) for n, one in self.anchors.items() if one.in_fit]
+        weights = [
+            anchor.strength(self.states[name])
+            for name, anchor in self.anchors.items()
+            if anchor.in_fit
+        ]
         weight = weights[0] if replay is not None else 0.0
         terms = compose(
             (1 - weight) * loss / factor,
@@ -241,8 +245,7 @@ class Anchored:
             replay_counts_for_path=self.allocation.replay_counts_for_path,
         )
         self.terms |= terms.values
-        seen = self.needs("fit_gradient")
-        path = self._fit_gradient(task, terms.fit, fraction) if seen else None
+        path = self._fit_gradient(task, terms.fit, fraction) if self.needs("fit_gradient") else None
         whole = terms.fit if terms.rest is None else terms.fit + terms.rest
         with torch.autocast(self.reader.device.type, enabled=False):
             penalty = self.allocation.penalty(self.allocation_state, self.workspace)
@@ -290,8 +293,8 @@ class Anchored:
 
     def _general(self, task: Task) -> Projection | None:
         """The next minibatch of general text, if any is held."""
-        held = (anchor.text(self.states[name]) for name, anchor in self.anchors.items())
-        task.text = task.text or next(filter(None, held), None)
+        texts = (anchor.text(self.states[name]) for name, anchor in self.anchors.items())
+        task.text = task.text or next(filter(None, texts), None)
         if (text := task.text) is None:
             return None
         chosen = task.next_text(self.seed, self.batch_size)
@@ -329,9 +332,9 @@ class Anchored:
         task = self._open()
         if task.before is None:
             return
-        after = {name: one.detach() for name, one in self.workspace.parameters().items()}
-        without = is_accumulating() or not task.fit_gradient  # or a minibatch that is left out
-        if without and all(one.equal(task.before[name]) for name, one in after.items()):
+        after = {name: factor.detach() for name, factor in self.workspace.parameters().items()}
+        no_step = is_accumulating() or not task.fit_gradient  # or a minibatch that is left out
+        if no_step and all(factor.equal(task.before[name]) for name, factor in after.items()):
             task.before = None
             return
         change = Change(task.step_gradient(), task.before, after)
@@ -348,7 +351,6 @@ class Anchored:
         self.workspace.check_active()
         sequences = task.ended()
         draw = (self.seed, "own curvature labels", task.number)
-        position_draw = (self.seed, "own positions labels", task.number)
         end = TaskEnd(
             task.number,
             self.workspace.copied(),
@@ -356,7 +358,9 @@ class Anchored:
             partial(sequence_gradient, self, sequences),
             cache(lambda: curvature_on(self, sequences, draw)),
             task.updates(self.workspace) if self.needs("updates") else {},
-            partial(positions_on, self, sequences, position_draw),
+            partial(
+                positions_on, self, sequences, (self.seed, "own positions labels", task.number)
+            ),
         )
         states = {name: anchor.end(self.states[name], end) for name, anchor in self.anchors.items()}
 

@@ -34,7 +34,7 @@ AT_ONCE = 32  # sequences sampled at once; a constant, since it decides the draw
 
 def needs_general_curvature(anchored: Anchored) -> bool:
     """Whether an anchor needs curvature on general text before the first task."""
-    return any(type(one).needs.curvature for one in anchored.anchors.values())
+    return any(type(anchor).needs.curvature for anchor in anchored.anchors.values())
 
 
 def samples_before(anchored: Anchored, number: int) -> tuple[list[list[int]], list[list[int]]]:
@@ -81,7 +81,7 @@ def text_before(anchored: Anchored, count: int) -> Text:
     sequences = general_text(anchored, 1, count)
     refuse_no_text(sequences)
     states = anchored.reader.states_of(sequences)
-    starts = list(accumulate((len(one) for one in states), initial=0))
+    starts = list(accumulate((len(rows) for rows in states), initial=0))
     return Text(sequences, TokenStates(torch.cat(states), starts))
 
 
@@ -108,14 +108,9 @@ def sequence_gradient(
         logits = reader.logits(reader.hidden(ids)[:, :-1][chosen])
         wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
         loss = F.cross_entropy(wide, ids[:, 1:][chosen])
-        gradients: Sequence[Tensor | None] = torch.autograd.grad(
-            loss, list(parameters.values()), allow_unused=True
-        )
-    # A layer that the sequence did not pass, such as an expert, has none.
-    return {
-        name: torch.zeros_like(one) if gradient is None else gradient
-        for (name, one), gradient in zip(parameters.items(), gradients, strict=True)
-    }
+        # Zeros for a layer that the sequence did not pass, such as an expert.
+        gradients = torch.autograd.grad(loss, list(parameters.values()), materialize_grads=True)
+    return dict(zip(parameters, gradients, strict=True))
 
 
 def _data(anchored: Anchored, texts: TaskSequences, draw: Draw) -> CurvatureData:
@@ -136,7 +131,8 @@ def samples(
     written: list[list[int]] = []
     device = reader.device
     for start in range(0, len(prompts), AT_ONCE):
-        ids = torch.tensor([list(one) for one in prompts[start : start + AT_ONCE]], device=device)
+        batch = prompts[start : start + AT_ONCE]
+        ids = torch.tensor([list(prompt) for prompt in batch], device=device)
         forked = torch.random.fork_rng([device] if device.type == "cuda" else [])
         with reader.answering(), _plain_generation(reader), forked:
             torch.manual_seed(derive(seed, "batch", start))
@@ -162,15 +158,15 @@ def samples(
 @contextmanager
 def _plain_generation(reader: Reader) -> Iterator[None]:
     """Within the block nothing that the model's own generation_config says is part of a draw."""
-    owners = [one for one in (reader.model, reader.base) if "generation_config" in vars(one)]
-    given = [one.generation_config for one in owners]
-    for one in owners:
-        one.generation_config = GenerationConfig()
+    owners = [owner for owner in (reader.model, reader.base) if "generation_config" in vars(owner)]
+    configs = [owner.generation_config for owner in owners]
+    for owner in owners:
+        owner.generation_config = GenerationConfig()
     try:
         yield
     finally:
-        for one, config in zip(owners, given, strict=True):
-            one.generation_config = config
+        for owner, config in zip(owners, configs, strict=True):
+            owner.generation_config = config
 
 
 def given_beginning(begin_with: Sequence[int] | str | None, tokenizer: Any) -> list[int]:
@@ -203,8 +199,8 @@ def beginnings(tokenizer: Any, base: Any) -> list[int]:
 
 def stop_tokens(tokenizer: Any, base: Any) -> set[int]:
     """The tokens that end what the model writes."""
-    found: set[Any] = set()
+    tokens: set[Any] = set()
     for owner in (tokenizer, getattr(base, "generation_config", None), base.config):
         token = getattr(owner, "eos_token_id", None)
-        found |= set(token if isinstance(token, list) else [token])
-    return found - {None}
+        tokens |= set(token if isinstance(token, list) else [token])
+    return tokens - {None}

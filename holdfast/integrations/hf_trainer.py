@@ -146,7 +146,7 @@ class AnchoredTrainer(_Trainer):  # type: ignore[misc]
     def log(self, logs: dict[str, float], *given: Any, **options: Any) -> None:
         """Also the mean of the trainer's loss and of each anchor's term since then, unweighted."""
         if "loss" in logs:
-            means = {name: float(sum(some) / len(some)) for name, some in self._terms.items()}
+            means = {name: float(sum(values) / len(values)) for name, values in self._terms.items()}
             logs |= {f"anchors/{name}": mean for name, mean in means.items()}
             self._terms = {}
         super().log(logs, *given, **options)
@@ -203,10 +203,9 @@ def _sequences(trainer: Any) -> tuple[list[list[int]], list[list[int]]]:
         cuts: list[int] = []
         if "position_ids" in more and bool(real.all()):  # several documents in one row
             cuts = (more["position_ids"][0] == 0).nonzero().flatten()[1:].tolist()
-        for one, other in zip(
-            tokens[real].tensor_split(cuts), label.tensor_split(cuts), strict=True
-        ):
-            if len(one) > 1:
-                ids.append(one.tolist())
-                labels.append(other.tolist())
+        documents = tokens[real].tensor_split(cuts)
+        for document, targets in zip(documents, label.tensor_split(cuts), strict=True):
+            if len(document) > 1:
+                ids.append(document.tolist())
+                labels.append(targets.tolist())
     return ids, labels

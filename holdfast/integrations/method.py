@@ -56,8 +56,8 @@ def allocation_of(given: str | Mapping[str, Settings]) -> tuple[str, Allocation]
 
 def changes_gradient(rule: Allocation) -> bool:
     """Whether a rule changes the gradient before it is clipped."""
-    given = type(rule).adjust_gradient is not Allocation.adjust_gradient
-    return given and bool(getattr(rule.config, "project_gradient", True))
+    overridden = type(rule).adjust_gradient is not Allocation.adjust_gradient
+    return overridden and bool(getattr(rule.config, "project_gradient", True))
 
 
 def check_settings(sampling: Sampling, anchors: Mapping[str, Anchor]) -> None:
@@ -72,8 +72,8 @@ def check_settings(sampling: Sampling, anchors: Mapping[str, Anchor]) -> None:
         for name in names
     ]
     for section, settings, name in unused:
-        known = type(settings).model_fields
-        if name in known and getattr(settings, name) != known[name].default:
+        fields = type(settings).model_fields
+        if name in fields and getattr(settings, name) != fields[name].default:
             raise HoldfastError(
                 f"{section}.{name} = {getattr(settings, name)}: a loop of your own does not have "
                 "it; leave it out"

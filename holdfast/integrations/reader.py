@@ -133,7 +133,7 @@ class Reader:
         """
         states: list[Tensor] = [torch.empty(0)] * len(sequences)
         with self.answering(), torch.no_grad():
-            lengths = [len(one) for one in sequences]
+            lengths = [len(sequence) for sequence in sequences]
             for chosen in batches_by_length(lengths, range(len(lengths)), TOKENS_AT_ONCE):
                 ids, mask = pad_right([sequences[index] for index in chosen], 0, self.device)
                 hidden = self.hidden(ids, mask)
@@ -176,8 +176,8 @@ class PreviousModel:
     ) -> None:
         """start: the coordinates before the first step."""
         self._reader, self._workspace, self._start = reader, workspace, start
-        self._known: dict[bytes, Tensor] = {}
-        self._left = CACHED_BYTES
+        self._cache: dict[bytes, Tensor] = {}
+        self._bytes_left = CACHED_BYTES
 
     @torch.no_grad()
     def states(self, batch: Mapping[str, Any]) -> Tensor:
@@ -195,7 +195,7 @@ class PreviousModel:
         # Positions that begin anew tell sequences apart only where there is no mask.
         masked = mask is not None
         rows = [self._key(ids[row], real[row], more, row, masked) for row in range(len(ids))]
-        missing = {key: row for row, key in enumerate(rows) if key not in self._known}
+        missing = {key: row for row, key in enumerate(rows) if key not in self._cache}
         asked: dict[bytes, Tensor] = {}
         if missing:
             with self._workspace.at(self._start), self._reader.answering():
@@ -203,12 +203,12 @@ class PreviousModel:
                     asked[key] = self._ask(ids[row], real[row], more, row, masked)
         for key, states in asked.items():
             size = states.numel() * states.element_size()
-            if size <= self._left:
-                self._left -= size
-                self._known[key] = states.cpu()
-        found = [asked[key] if key in asked else self._known[key].to(ids.device) for key in rows]
-        whole = found[0].new_zeros(*ids.shape, found[0].shape[-1])
-        for row, states in enumerate(found):
+            if size <= self._bytes_left:
+                self._bytes_left -= size
+                self._cache[key] = states.cpu()
+        answers = [asked[key] if key in asked else self._cache[key].to(ids.device) for key in rows]
+        whole = answers[0].new_zeros(*ids.shape, answers[0].shape[-1])
+        for row, states in enumerate(answers):
             whole[row, real[row]] = states
         return whole
 

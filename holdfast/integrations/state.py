@@ -31,13 +31,13 @@ def pack(anchored: Anchored) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "completed": anchored.completed,
         "past_items": anchored.past_items,
     }
-    tensors = {f"factors {name}": one for name, one in anchored.workspace.copied().items()}
+    tensors = {f"factors {name}": tensor for name, tensor in anchored.workspace.copied().items()}
     if anchored.completed and anchored.allocation.after_task != "keep":
-        tensors |= {f"dense {name}": one for name, one in anchored.workspace.dense().items()}
+        tensors |= {f"dense {name}": tensor for name, tensor in anchored.workspace.dense().items()}
     for name, anchor in anchored.anchors.items():
         packed = anchor.pack(anchored.states[name])
-        tensors |= {f"anchor {name} {key}": one for key, one in packed.items()}
-    tensors |= {f"rule {name}": one for name, one in anchored.allocation_state.items()}
+        tensors |= {f"anchor {name} {key}": tensor for key, tensor in packed.items()}
+    tensors |= {f"rule {name}": tensor for name, tensor in anchored.allocation_state.items()}
     if anchored.task is not None:
         task = anchored.task
         header["task"] = {
@@ -45,10 +45,10 @@ def pack(anchored: Anchored) -> tuple[dict[str, Any], dict[str, Tensor]]:
             "drawn": task.drawn,
             "read": task.read,
         }
-        tensors |= {f"start {name}": one for name, one in task.start.items()}
-        tensors["replay"] = torch.tensor([token for one in task.replay for token in one])
-        tensors["replay lengths"] = torch.tensor([len(one) for one in task.replay])
-    return header, {name: one.detach().cpu().clone() for name, one in tensors.items()}
+        tensors |= {f"start {name}": tensor for name, tensor in task.start.items()}
+        tensors["replay"] = torch.tensor([token for ids in task.replay for token in ids])
+        tensors["replay lengths"] = torch.tensor([len(ids) for ids in task.replay])
+    return header, {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
 
 
 def unpack(anchored: Anchored, header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
@@ -72,7 +72,7 @@ def unpack(anchored: Anchored, header: dict[str, Any], tensors: dict[str, Tensor
     for key, tensor in tensors.items():
         part, _, name = key.partition(" ")
         parts.setdefault(part, {})[name] = tensor.to(device)
-    dense = {name: one.cpu() for name, one in parts.get("dense", {}).items()}
+    dense = {name: tensor.cpu() for name, tensor in parts.get("dense", {}).items()}
     if anchored.workspace.folded and not dense:
         raise HoldfastError(
             "the model's matrices have been merged into since this state was saved; load it into "
@@ -84,8 +84,8 @@ def unpack(anchored: Anchored, header: dict[str, Any], tensors: dict[str, Tensor
     anchored.workspace.write(parts["factors"])
     for name, anchor in anchored.anchors.items():
         packed = {
-            key.removeprefix(f"{name} "): one
-            for key, one in parts.get("anchor", {}).items()
+            key.removeprefix(f"{name} "): tensor
+            for key, tensor in parts.get("anchor", {}).items()
             if key.startswith(f"{name} ")
         }
         try:
@@ -97,7 +97,8 @@ def unpack(anchored: Anchored, header: dict[str, Any], tensors: dict[str, Tensor
     anchored.task = None
     if "task" in header:
         lengths = parts["replay"].pop("lengths").tolist()
-        replay = [one.tolist() for one in parts["replay"][""].split(lengths)] if lengths else []
+        sequences = parts["replay"][""].split(lengths) if lengths else []
+        replay = [ids.tolist() for ids in sequences]
         anchored.task = Task(
             anchored.completed + 1,
             parts["start"],
@@ -116,13 +117,13 @@ def to_device(anchored: Anchored) -> None:
     device = anchored.reader.device
     for name, anchor in anchored.anchors.items():
         packed = anchor.pack(anchored.states[name])
-        moved = {key: one.to(device) for key, one in packed.items()}
+        moved = {key: tensor.to(device) for key, tensor in packed.items()}
         anchored.states[name] = anchor.unpack(moved)
     rule = anchored.allocation_state
-    anchored.allocation_state = {name: one.to(device) for name, one in rule.items()}
+    anchored.allocation_state = {name: tensor.to(device) for name, tensor in rule.items()}
     if anchored.task is not None:
         start = anchored.task.start
-        anchored.task.start = {name: one.to(device) for name, one in start.items()}
+        anchored.task.start = {name: tensor.to(device) for name, tensor in start.items()}
 
 
 def save(anchored: Anchored, directory: Path) -> None:
@@ -154,8 +155,8 @@ def load(anchored: Anchored, directory: Path) -> None:
 def _method(anchored: Anchored) -> dict[str, Any]:
     """What a state is only good for."""
     settings = {
-        f"anchors.{name}": one.config.model_dump(mode="json")
-        for name, one in anchored.anchors.items()
+        f"anchors.{name}": anchor.config.model_dump(mode="json")
+        for name, anchor in anchored.anchors.items()
     }
     rule = anchored.allocation_name
     names = {"anchors": list(anchored.anchors), "allocation": rule}

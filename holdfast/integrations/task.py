@@ -35,19 +35,19 @@ class TaskSequences:
         cls, ids: Iterable[Sequence[int]], labels: Iterable[Sequence[int]] | None = None
     ) -> TaskSequences:
         """From any sequences of integers; HoldfastError for none, a short one, or odd labels."""
-        read = [[int(token) for token in one] for one in ids]
-        given = read if labels is None else [[int(token) for token in one] for one in labels]
+        read = [[int(token) for token in sequence] for sequence in ids]
+        targets = read if labels is None else [[int(label) for label in row] for row in labels]
         if not read:
             raise HoldfastError("the task has no sequences; an anchor needs at least one")
-        for number, (one, other) in enumerate(zip(read, given, strict=False), start=1):
-            if len(one) < 2 or len(one) != len(other):
+        for number, (sequence, row) in enumerate(zip(read, targets, strict=False), start=1):
+            if len(sequence) < 2 or len(sequence) != len(row):
                 raise HoldfastError(
-                    f"sequence {number} of the task has {len(one)} tokens and {len(other)} labels; "
-                    "it needs two tokens at least, and a label for each"
+                    f"sequence {number} of the task has {len(sequence)} tokens and {len(row)} "
+                    "labels; it needs two tokens at least, and a label for each"
                 )
-        if len(read) != len(given):
-            raise HoldfastError(f"{len(read)} sequences have labels for {len(given)}")
-        return cls(read, given)
+        if len(read) != len(targets):
+            raise HoldfastError(f"{len(read)} sequences have labels for {len(targets)}")
+        return cls(read, targets)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -57,8 +57,8 @@ class TaskSequences:
 
     def batch(self, index: int, device: torch.device) -> dict[str, Tensor]:
         """One sequence as a collated batch."""
-        given = {"input_ids": self.ids[index], "labels": self.labels[index]}
-        return {name: torch.tensor([one], device=device) for name, one in given.items()}
+        rows = {"input_ids": self.ids[index], "labels": self.labels[index]}
+        return {name: torch.tensor([row], device=device) for name, row in rows.items()}
 
 
 class Task:
@@ -82,7 +82,7 @@ class Task:
     ) -> None:
         self.number, self.start, self.drawn, self.read = number, dict(start), drawn, read
         self.text: Text | None = None
-        self.replay = [list(one) for one in replay]
+        self.replay = [list(sequence) for sequence in replay]
         self.fingerprint = fingerprint
         self.sequences: TaskSequences | None = None
         self.fit_gradient: dict[str, Tensor] = {}
@@ -109,7 +109,7 @@ class Task:
     def forget_discarded(self, parameters: Mapping[str, Tensor]) -> None:
         """Forget minibatches whose gradient the loop has thrown away: no factor has one."""
         if self.fit_gradient and not any(
-            one.grad is not None and bool(one.grad.any()) for one in parameters.values()
+            factor.grad is not None and bool(factor.grad.any()) for factor in parameters.values()
         ):
             self.fit_gradient = {}
 
@@ -148,7 +148,7 @@ class Task:
         if self._replay_states is None:
             with anchored.workspace.at(self.start):
                 states = anchored.reader.states_of(self.replay, len(anchored.begin_with))
-            self._replay_states = [one.cpu() for one in states]
+            self._replay_states = [rows.cpu() for rows in states]
         return self._replay_states
 
     def next_replay(self, seed: int, size: int) -> list[int]:

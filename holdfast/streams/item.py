@@ -48,7 +48,7 @@ class Item:
 
 def is_visible(text: str) -> bool:
     """Whether a text has a symbol that is neither white space nor an invisible character."""
-    return any(unicodedata.category(one) != "Cf" and not one.isspace() for one in text)
+    return any(unicodedata.category(symbol) != "Cf" and not symbol.isspace() for symbol in text)
 
 
 def braces_balance(text: str) -> bool:
@@ -87,10 +87,10 @@ def _check_details(details: Mapping[str, Any]) -> None:
         ) from None
 
 
-def same_answer(one: Item, other: Item) -> bool:
+def same_answer(first: Item, second: Item) -> bool:
     """Whether two items have one answer, in whatever Unicode normal form it is written."""
-    first, second = (unicodedata.normalize("NFC", item.answer) for item in (one, other))
-    return first == second
+    text, other = (unicodedata.normalize("NFC", item.answer) for item in (first, second))
+    return text == other
 
 
 def quoted(value: object, longest: int = 60) -> str:
@@ -123,6 +123,6 @@ def clean(field: str, value: object, remedy: str = "") -> str:
             f'"{field}" {quoted(text)} is no valid Unicode; retype it, or convert it to UTF-8'
         ) from None
     if "\0" in text:
-        shown = quoted(text.replace("\0", "\\0"))
-        raise HoldfastError(f'"{field}" {shown} holds the character NUL; remove it')
+        escaped = quoted(text.replace("\0", "\\0"))
+        raise HoldfastError(f'"{field}" {escaped} holds the character NUL; remove it')
     return text

@@ -98,15 +98,15 @@ def load_stream(
     values = source.model_dump() if isinstance(source, StreamConfig) else {}
     values |= {key: value for key, value in given.items() if value is not None}
     config = build(StreamConfig, values, source="stream")
-    named = (None if name is None else str(name) for name in (question_column, answer_column))
-    columns = Columns(*named)
+    texts = (None if name is None else str(name) for name in (question_column, answer_column))
+    columns = Columns(*texts)
     if isinstance(source, Stream):
-        found = source
+        stream = source
     elif isinstance(source, (str, Path, StreamConfig)):
-        found = _whole(config, columns)
+        stream = _whole(config, columns)
     else:
-        found = facts_of_python(source, config.items_per_task, columns)
-    whole = reorder(found, config.order_seed)
+        stream = facts_of_python(source, config.items_per_task, columns)
+    whole = reorder(stream, config.order_seed)
     return whole if config.tasks is None else whole.first(config.tasks)
 
 
@@ -137,13 +137,13 @@ def _sources() -> Mapping[str, Callable[[StreamConfig], Stream]]:
 def _whole(config: StreamConfig, columns: Columns) -> Stream:
     sources = _sources()
     if config.name in sources:
-        found = sources[config.name](config)
-        if not isinstance(found, Stream):
+        stream = sources[config.name](config)
+        if not isinstance(stream, Stream):
             raise HoldfastError(
-                f"stream {config.name}: its plug-in gives a {type(found).__name__}; it must give a "
-                "Stream"
+                f"stream {config.name}: its plug-in gives a {type(stream).__name__}; it must give "
+                "a Stream"
             )
-        return found
+        return stream
     # Path.expanduser would raise for a user without a home directory.
     return read_stream(Path(os.path.expanduser(config.name)), config.items_per_task, columns)
 

@@ -56,7 +56,7 @@ def question_key(question: str) -> str:
     Unicode form NFC, because tokenizers fold equivalent encodings, without invisible characters,
     each run of white space one space.
     """
-    visible = "".join(one for one in question if unicodedata.category(one) != "Cf")
+    visible = "".join(symbol for symbol in question if unicodedata.category(symbol) != "Cf")
     return unicodedata.normalize("NFC", " ".join(visible.split()))
 
 

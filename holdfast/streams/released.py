@@ -127,14 +127,14 @@ def _write_task(folder: Path, index: int, task: Task, aliases: bool) -> None:
                 f"task {quoted(task.name)} item {number + 1}: its details hold {quoted(taken[0])}, "
                 "which is this layout's own; give it another name"
             )
-        own = {
+        fields = {
             "id": item.id or f"task_{index}_item_{number}",
             "task_id": index,
             "query": item.question,
             "answer": item.answer,
         }
-        more = {"answer_aliases": list(item.aliases)} if aliases else {"train_text": text}
-        written.append(own | more | dict(item.details))
+        answers = {"answer_aliases": list(item.aliases)} if aliases else {"train_text": text}
+        written.append(fields | answers | dict(item.details))
     folder.mkdir()
     # The number in an id of this layout is the order of creation, which these two files keep;
     # train_texts.json has the training order.
@@ -188,16 +188,16 @@ def _manifest(path: Path) -> dict[str, Any]:
 
 def _task_count(path: Path, manifest: Mapping[str, Any]) -> int:
     """The number of tasks; raises unless the directory holds exactly these."""
-    found = {folder.name for folder in path.glob("task_*") if _NUMBERED.fullmatch(folder.name)}
-    count = manifest.get("n_tasks", len(found))
+    folders = {folder.name for folder in path.glob("task_*") if _NUMBERED.fullmatch(folder.name)}
+    count = manifest.get("n_tasks", len(folders))
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise HoldfastError(f'{path / "manifest.json"}: "n_tasks" is {count!r:.40}; give a number')
     expected = {f"task_{index}" for index in range(count)}
-    for name in sorted(expected ^ found)[:1]:
-        what = "is missing of" if name in expected else "is not among"
+    for name in sorted(expected ^ folders)[:1]:
+        problem = "is missing of" if name in expected else "is not among"
         raise HoldfastError(
-            f"{path}: {name} {what} the {count} tasks of manifest.json; get the whole directory, "
-            "or correct n_tasks"
+            f"{path}: {name} {problem} the {count} tasks of manifest.json; get the whole "
+            "directory, or correct n_tasks"
         )
     return count
 

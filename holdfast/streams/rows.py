@@ -17,6 +17,7 @@ from holdfast.streams.stream import Stream, Task
 
 KEYS = ("question", "answer", "aliases", "task", "id", "details")
 PARAPHRASES = "paraphrases"  # other wordings of the question, kept in the details
+KNOWN_KEYS = (*KEYS, PARAPHRASES)
 PAIRS = (("prompt", "completion"), ("instruction", "output"), ("input", "output"))
 _SHOWN = 20  # bad rows that are told one by one
 
@@ -67,17 +68,17 @@ def stream_of(
     rows = _rows(source, records, parse, columns or Columns(), corrections, skip_blank)
     if not rows:
         raise HoldfastError(f"{source}: holds no facts; give a question and its answer")
-    named = rows[0].task is not None
+    has_tasks = rows[0].task is not None
     for row in rows:
-        if (row.task is not None) != named:
-            with_task, without = (rows[0], row) if named else (row, rows[0])
+        if (row.task is not None) != has_tasks:
+            with_task, without = (rows[0], row) if has_tasks else (row, rows[0])
             raise HoldfastError(
                 f'{source} {row.place}: {with_task.place} names a "task" and {without.place} does '
                 "not; give every one a task, or none"
             )
     if items_per_task is not None and items_per_task < 1:
         raise HoldfastError(f"{source}: items_per_task = {items_per_task}; use 1 or more")
-    if named and items_per_task is not None:
+    if has_tasks and items_per_task is not None:
         raise HoldfastError(
             f'{source}: its items name their "task", so items_per_task = {items_per_task} has no '
             "meaning; leave it out"
@@ -143,9 +144,8 @@ def _all_that_is_wrong(source: str, wrong: Sequence[tuple[str, str]], count: int
 
 def _warn_of_misspelled(source: str, keys: Iterable[str]) -> None:
     """Say which further keys are nearly a known one: they are kept, but have no effect."""
-    known = [*KEYS, PARAPHRASES]
-    for key in sorted(set(keys) - {*known}):
-        for meant in difflib.get_close_matches(key.lower(), known, n=1, cutoff=0.75):
+    for key in sorted(set(keys) - {*KNOWN_KEYS}):
+        for meant in difflib.get_close_matches(key.lower(), KNOWN_KEYS, n=1, cutoff=0.75):
             logger.warning(
                 "%s: %s is kept as a detail; if you meant %s, rename it",
                 source,
@@ -165,19 +165,19 @@ def known_names(names: Sequence[str], columns: Columns) -> list[str]:
         raise HoldfastError(
             f"{quoted(columns.question)} is named for questions and for answers; name two columns"
         )
-    small = [name.strip().lower() for name in names]
-    known = {*KEYS, PARAPHRASES}
-    if not {"question", "answer"} & {*small}:
+    lowered = [name.strip().lower() for name in names]
+    known = {*KNOWN_KEYS}
+    if not {"question", "answer"} & {*lowered}:
         known |= {"messages", *(name for pair in PAIRS for name in pair)}
-    asked = {columns.question, columns.answer}
-    found = [
-        one if one in known and name not in asked else name
-        for one, name in zip(small, names, strict=True)
+    chosen = {columns.question, columns.answer}
+    heads = [
+        lower if lower in known and name not in chosen else name
+        for lower, name in zip(lowered, names, strict=True)
     ]
-    twice = next((name for name in found if name and found.count(name) > 1), None)
+    twice = next((name for name in heads if name and heads.count(name) > 1), None)
     if twice is not None:
         raise HoldfastError(f"has two columns {quoted(twice)}; keep one")
-    return found
+    return heads
 
 
 def row_of(place: str, record: Mapping[str, Any], columns: Columns | None = None) -> Row:
@@ -191,23 +191,23 @@ def row_of(place: str, record: Mapping[str, Any], columns: Columns | None = None
     """
     columns = columns or Columns()
     rest = dict(record)
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, column in (("question", columns.question), ("answer", columns.answer)):
         if column is not None:
             if column not in rest:
                 has = ", ".join(record) or "nothing"
                 raise HoldfastError(f"has no {quoted(column)}; it has {has}")
-            found[key] = rest.pop(column)
-    if not {"question", "answer"} & {*rest, *found}:
-        found |= _pair(rest)
-    found |= {key: rest.pop(key) for key in KEYS if key in rest and key not in found}
+            values[key] = rest.pop(column)
+    if not {"question", "answer"} & {*rest, *values}:
+        values |= _pair(rest)
+    values |= {key: rest.pop(key) for key in KEYS if key in rest and key not in values}
     for key in ("question", "answer"):
-        if key not in found:
+        if key not in values:
             raise HoldfastError(
                 f'"{key}" is missing; every item needs a question and an answer, this has '
                 f"{', '.join(map(str, record)) or 'nothing'}"
             )
-    answer, aliases = found["answer"], found.get("aliases", ())
+    answer, aliases = values["answer"], values.get("aliases", ())
     if isinstance(answer, (list, tuple)) and answer and isinstance(aliases, (list, tuple)):
         answer, aliases = answer[0], [*aliases, *answer[1:]]
     texts = rest.get(PARAPHRASES, [])
@@ -215,11 +215,11 @@ def row_of(place: str, record: Mapping[str, Any], columns: Columns | None = None
         isinstance(text, str) and text for text in texts
     ):
         raise HoldfastError(f'"{PARAPHRASES}" is {texts!r:.60}; write a list of texts')
-    details = found.get("details", {})
+    details = values.get("details", {})
     if not isinstance(details, dict):
         raise HoldfastError(f'"details" is {details!r:.60}; write an object, or leave it out')
-    item = Item(found["question"], answer, aliases, _label("id", found), {**rest, **details})
-    return Row(place, item, _label("task", found))
+    item = Item(values["question"], answer, aliases, _label("id", values), {**rest, **details})
+    return Row(place, item, _label("task", values))
 
 
 def _pair(rest: dict[str, Any]) -> dict[str, Any]:
@@ -229,20 +229,20 @@ def _pair(rest: dict[str, Any]) -> dict[str, Any]:
             if question in rest and answer in rest:
                 return {"question": rest.pop(question), "answer": rest.pop(answer)}
         return {}
-    said: dict[str, list[Any]] = {"system": [], "user": [], "assistant": []}
+    contents: dict[str, list[Any]] = {"system": [], "user": [], "assistant": []}
     messages = rest.pop("messages")
     for message in messages if isinstance(messages, (list, tuple)) else ():
         role = message.get("role") if isinstance(message, Mapping) else None
-        if role in said:
-            said[role].append(message.get("content"))
-    if [len(said["user"]), len(said["assistant"])] != [1, 1] or len(said["system"]) > 1:
+        if role in contents:
+            contents[role].append(message.get("content"))
+    if [len(contents["user"]), len(contents["assistant"])] != [1, 1] or len(contents["system"]) > 1:
         raise HoldfastError(
             '"messages" must have one of the role user, then one of the role assistant; cut a '
             "longer chat into pairs"
         )
-    if said["system"]:
-        rest["system"] = said["system"][0]
-    return {"question": said["user"][0], "answer": said["assistant"][0]}
+    if contents["system"]:
+        rest["system"] = contents["system"][0]
+    return {"question": contents["user"][0], "answer": contents["assistant"][0]}
 
 
 def _label(key: str, values: Mapping[str, Any]) -> str | None:
@@ -266,8 +266,9 @@ def details_of(text: str) -> Any:
 
 def without_null(values: Mapping[str, Any]) -> dict[str, Any]:
     """An object of JSON without the known keys that have no value, as a cell without one."""
-    known = {*KEYS, PARAPHRASES}
-    return {key: value for key, value in values.items() if value is not None or key not in known}
+    return {
+        key: value for key, value in values.items() if value is not None or key not in KNOWN_KEYS
+    }
 
 
 def values_of(task: Task, item: Item) -> dict[str, Any]:

@@ -94,8 +94,8 @@ class Stream:
             for task in self.tasks[:_SHOWN]
         ]
         columns = ("task", "items", "first question", "its answer")
-        left = len(self.tasks) - len(rows)
-        more = caption(f"and {left} more tasks") if left else ""
+        remaining = len(self.tasks) - len(rows)
+        more = caption(f"and {remaining} more tasks") if remaining else ""
         return caption(repr(self)) + table(columns, rows) + more
 
     def to_frame(self) -> pd.DataFrame:

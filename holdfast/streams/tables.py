@@ -20,6 +20,7 @@ from holdfast.core.files import atomic_write, write_text_atomically
 from holdfast.streams.item import quoted
 from holdfast.streams.rows import (
     KEYS,
+    KNOWN_KEYS,
     PAIRS,
     PARAPHRASES,
     Columns,
@@ -187,14 +188,16 @@ def _read_text(path: Path, columns: Columns) -> tuple[Records, Parse]:
 
 def _header(path: Path, line: str, columns: Columns) -> tuple[list[str], str]:
     """The column names and the separator."""
-    known = {*KEYS, PARAPHRASES, *(name for pair in PAIRS for name in pair)}
-    asked = {name for name in (columns.question, columns.answer) if name is not None}
+    keys = {*KNOWN_KEYS, *(name for pair in PAIRS for name in pair)}
+    chosen = {name for name in (columns.question, columns.answer) if name is not None}
     for separator in _SEPARATORS:
         cells = next(csv.reader([line], delimiter=separator, strict=True), [])
         names = [cell.strip() for cell in cells]
-        there = {*names, *map(str.lower, names)}
+        spellings = {*names, *map(str.lower, names)}
         # A column that was named and is not there is told with those that are.
-        if len(there & known) + len(asked & {*names} - known) >= 2 or (asked and len(names) > 1):
+        if len(spellings & keys) + len(chosen & {*names} - keys) >= 2 or (
+            chosen and len(names) > 1
+        ):
             return names, separator
     raise HoldfastError(
         f'{path}: its first line must name the columns "question" and "answer", separated by a '
@@ -205,16 +208,16 @@ def _header(path: Path, line: str, columns: Columns) -> tuple[list[str], str]:
 def _read_json(path: Path) -> tuple[Records, Parse]:
     text = path.read_text(encoding="utf-8-sig")
     try:
-        found = json.loads(text)
+        content = json.loads(text)
     except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise HoldfastError(f"{path}: is no JSON ({reason}); write a list of objects") from None
-    if isinstance(found, dict):
-        lists = [value for value in found.values() if isinstance(value, list)]
-        found = lists[0] if len(lists) == 1 else None
-    if not isinstance(found, list):
+    if isinstance(content, dict):
+        lists = [value for value in content.values() if isinstance(value, list)]
+        content = lists[0] if len(lists) == 1 else None
+    if not isinstance(content, list):
         raise HoldfastError(f"{path}: is no list of objects; write [{{...}}, {{...}}]")
-    return [(f"item {n}", one) for n, one in enumerate(found, start=1)], _object
+    return [(f"item {n}", record) for n, record in enumerate(content, start=1)], _object
 
 
 def _object(value: Any) -> dict[str, Any]:
@@ -241,7 +244,7 @@ def _read_binary(path: Path, columns: Columns) -> tuple[Records, Parse]:
         return [], dict
     number, header = rows[0]
     try:
-        names = ["" if cell is None else _shown(cell) for cell in header]
+        names = ["" if cell is None else _displayed(cell) for cell in header]
     except HoldfastError as error:
         raise HoldfastError(f"{path} row {number}: {error}") from None
     records = [(f"row {number}", cells) for number, cells in rows[1:]]
@@ -267,8 +270,8 @@ def _sheet_rows(path: Path) -> Iterator[tuple[int, list[Any]]]:
         sheets = [book.worksheets[0] for book in books]
         others = ", ".join(quoted(sheet.title) for sheet in books[0].worksheets[1:])
         if others:
-            told = "%s: only its first sheet, %s, is read; it also has %s"
-            logger.warning(told, path, quoted(sheets[0].title), others)
+            message = "%s: only its first sheet, %s, is read; it also has %s"
+            logger.warning(message, path, quoted(sheets[0].title), others)
         for sheet in sheets:
             sheet.reset_dimensions()  # they may be wrong
         pairs = zip(sheets[0].rows, sheets[1].rows, strict=True)
@@ -286,7 +289,7 @@ def _filled(cell: Any, written: Any) -> Any:
     return cell if cell.value is not None or uncalculated else None
 
 
-def _shown(cell: Any) -> str:
+def _displayed(cell: Any) -> str:
     """What a sheet shows in a cell; HoldfastError, with the place, where a format decides it."""
     value, code = cell.value, cell.number_format
     if isinstance(value, str) and cell.data_type != "e":
@@ -332,9 +335,9 @@ def _parser(names: Sequence[str], columns: Columns, source: str, shortest: int =
 
 def _cells(names: list[str], needed: set[str], shortest: int, row: Sequence[Any]) -> dict[str, Any]:
     """The filled cells of a row: texts stripped, numbers as text, lists and objects as they are."""
-    known = {*KEYS, PARAPHRASES, *needed}
+    columns = {*KNOWN_KEYS, *needed}
     heads = itertools.chain(names, itertools.repeat(""))
-    values = [plain(cell, shown=name in known) for name, cell in zip(heads, row, strict=False)]
+    values = [plain(cell, as_shown=name in columns) for name, cell in zip(heads, row, strict=False)]
     values = [value.strip() if isinstance(value, str) else value for value in values]
     if all(value is None or value == "" for value in values):
         return {}
@@ -345,16 +348,16 @@ def _cells(names: list[str], needed: set[str], shortest: int, row: Sequence[Any]
         raise HoldfastError("has more cells than the first line; put quotes around a text")
     if beyond:
         raise _nameless(beyond[0])
-    found: dict[str, Any] = {}
+    record: dict[str, Any] = {}
     for name, value in itertools.zip_longest(names, values[: len(names)]):
         if value is None or value == "":
             if name in needed:
-                found[name] = ""
+                record[name] = ""
             continue
         if not name:
             raise _nameless(value)
-        found[name] = _typed(name, value, needed)
-    return found
+        record[name] = _typed(name, value, needed)
+    return record
 
 
 def _nameless(value: Any) -> HoldfastError:
@@ -371,10 +374,10 @@ def _typed(name: str, value: Any, needed: set[str]) -> Any:
     return value
 
 
-def plain(cell: Any, *, shown: bool = False) -> Any:
-    """A cell as a JSON value; None where it is empty. shown: of a sheet, what it shows."""
+def plain(cell: Any, *, as_shown: bool = False) -> Any:
+    """A cell as a JSON value; None where it is empty. as_shown: of a sheet, what it shows."""
     if hasattr(cell, "number_format"):
-        return _shown(cell) if shown else plain(cell.value)
+        return _displayed(cell) if as_shown else plain(cell.value)
     if isinstance(cell, bytes):
         try:
             return cell.decode()
