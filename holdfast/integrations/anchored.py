@@ -115,9 +115,8 @@ class Anchored:
     @property
     def replay(self) -> Any:
         """The settings of the data anchor; None when the method has none."""
-        return next(
-            (anchor.config for anchor in self.anchors.values() if anchor.needs.replay), None
-        )
+        data = [anchor for anchor in self.anchors.values() if anchor.needs.replay]
+        return data[0].config if data else None
 
     def needs(self, what: str) -> bool:
         """Whether an anchor needs something, by its name in ``Needs``."""
@@ -230,16 +229,13 @@ class Anchored:
         updates = task.updates(self.workspace) if self.needs("updates") else {}
         step = Step(parameters, current, replay, updates, general)
         self.terms = {"own_loss": loss.detach() / factor}
-        weights = [
-            anchor.strength(self.states[name])
-            for name, anchor in self.anchors.items()
-            if anchor.in_fit
-        ]
+        anchors = self.anchors.items()
+        weights = [anchor.strength(self.states[name]) for name, anchor in anchors if anchor.in_fit]
         weight = weights[0] if replay is not None else 0.0
         terms = compose(
             (1 - weight) * loss / factor,
             step,
-            self.anchors.items(),
+            anchors,
             self.states,
             replay_weight=weight,
             replay_counts_for_path=self.allocation.replay_counts_for_path,
@@ -351,6 +347,7 @@ class Anchored:
         self.workspace.check_active()
         sequences = task.ended()
         draw = (self.seed, "own curvature labels", task.number)
+        position_draw = (self.seed, "own positions labels", task.number)
         end = TaskEnd(
             task.number,
             self.workspace.copied(),
@@ -358,9 +355,7 @@ class Anchored:
             partial(sequence_gradient, self, sequences),
             cache(lambda: curvature_on(self, sequences, draw)),
             task.updates(self.workspace) if self.needs("updates") else {},
-            partial(
-                positions_on, self, sequences, (self.seed, "own positions labels", task.number)
-            ),
+            partial(positions_on, self, sequences, position_draw),
         )
         states = {name: anchor.end(self.states[name], end) for name, anchor in self.anchors.items()}
 

@@ -40,9 +40,9 @@ def acquisition(cells: pd.DataFrame, gate: float = GATE) -> pd.DataFrame:
             rows.append((dataset, method, *values))
     unknown = runs[runs["diag"].isna()]
     if not rows and len(unknown):
-        one = unknown.iloc[0]
+        run = unknown.iloc[0]
         raise HoldfastError(
-            f"{one['dataset']}: Diag of {one['method']} with seed {one['seed']} is not defined; "
+            f"{run['dataset']}: Diag of {run['method']} with seed {run['seed']} is not defined; "
             "it needs every row (evaluation.rows=every)"
         )
     return pd.DataFrame(rows, columns=columns).sort_values("diag", ignore_index=True)

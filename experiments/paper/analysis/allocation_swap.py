@@ -34,12 +34,12 @@ def allocation_swap(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def _swaps(dataset: str, cells: pd.DataFrame) -> list[dict[str, object]]:
-    there = set(map(tag_of, cells["method"]))  # of several settings `replicates` tells
+    tags = set(map(tag_of, cells["method"]))  # of several settings `replicates` tells
     partners = {
         method: swapped
-        for method in sorted(there)
+        for method in sorted(tags)
         if has(method, "merge")
-        and (swapped := {rule: tag for rule in _GROWING if (tag := _swap(method, rule)) in there})
+        and (swapped := {rule: tag for rule in _GROWING if (tag := _swap(method, rule)) in tags})
     }
     if not partners:
         return []

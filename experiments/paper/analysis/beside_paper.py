@@ -66,13 +66,13 @@ def roles(methods: Sequence[str]) -> dict[str, str]:
     methods = [method for method in methods if method in compositions()]
     alone = [method for method in methods if method in FACTORS]
     composed = [method for method in methods if method not in (VANILLA, *alone)]
-    found = {
+    by_role = {
         "naive": VANILLA if VANILLA in methods else None,
         "strongest standalone mechanism": next(iter(alone), None),
         "strongest composition": next(iter(composed), None),
         OURS: OURS if OURS in methods else None,
     }
-    return {role: method for role, method in found.items() if method is not None}
+    return {role: method for role, method in by_role.items() if method is not None}
 
 
 def _metrics(means: pd.DataFrame) -> pd.DataFrame:
@@ -116,8 +116,8 @@ def _half_lives(half_lives: pd.DataFrame, configurations: pd.DataFrame) -> pd.Da
     low = both["low"].where(both["low"].notna() | ~drawn, both["ages"])
     high = both["high"].where(both["high"].notna() | ~drawn, math.inf)
     inside = beside_interval(list(zip(low, high, strict=True)), both["half_life_paper"])["inside"]
-    kept = both.drop(columns=["low", "high", "ages", "seeds"])
-    return kept.assign(low=both["low"], high=both["high"], inside=inside)
+    table = both.drop(columns=["low", "high", "ages", "seeds"])
+    return table.assign(low=both["low"], high=both["high"], inside=inside)
 
 
 def _allocation_swap(table: pd.DataFrame) -> pd.DataFrame:
@@ -132,7 +132,7 @@ def _search_transfer(table: pd.DataFrame) -> pd.DataFrame:
     keys = ["dataset", "horizon"]
     paper = paper_table("tab:rung-vs-canonical").rename(columns={"tasks": "horizon"})
     both = table.merge(paper, on=keys, suffixes=("", "_paper"))
-    return both[[*keys, *(one for name in _TRANSFER for one in (name, f"{name}_paper"))]]
+    return both[[*keys, *(column for name in _TRANSFER for column in (name, f"{name}_paper"))]]
 
 
 def _capability(table: pd.DataFrame) -> pd.DataFrame:

@@ -31,14 +31,14 @@ def _path(dataset: str, cells: pd.DataFrame, factors: Sequence[str]) -> pd.DataF
     present: list[str] = []
     rows = [_row("", replicates(cells, [composition(present)]))]
     while len(present) < len(factors):
-        left = {
+        additions = {
             composition([*present, factor]): factor for factor in factors if factor not in present
         }
         # With the method that they start from, so that all have the same seeds.
-        finals = replicates(cells, [composition(present), *left]).loc[list(left)]
+        finals = replicates(cells, [composition(present), *additions]).loc[list(additions)]
         best = finals.mean(axis="columns").round(DECIMALS).idxmax()
-        present.append(left[best])
-        rows.append(_row(left[best], finals.loc[[best]]))
+        present.append(additions[best])
+        rows.append(_row(additions[best], finals.loc[[best]]))
     path = pd.DataFrame(rows)
     path.insert(0, "dataset", dataset)
     path.insert(1, "step", range(len(path)))

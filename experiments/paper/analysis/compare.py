@@ -101,12 +101,12 @@ def _one(
     notes: list[str],
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     paper = paper_cells(published)
-    known = list(paper["method"].unique())
-    absent = [method for method in known if method not in set(cells["method"])]
+    in_paper = list(paper["method"].unique())
+    absent = [method for method in in_paper if method not in set(cells["method"])]
     if absent:
         notes.append(f"{name}: not in the study: {', '.join(absent)}")
-    cells = _comparable(name, cells, known, notes)
-    methods = [method for method in known if method in set(cells["method"])]
+    cells = _comparable(name, cells, in_paper, notes)
+    methods = [method for method in in_paper if method in set(cells["method"])]
     finals = by_seed(cells, matrices, "final") if matrices else {}
     table = _compositions(name, cells, paper, methods, finals)
     effects = _effects(name, cells, paper, finals, notes)
@@ -122,12 +122,14 @@ def _one(
     return table, effects, pd.DataFrame([agreement]), flips
 
 
-def _comparable(name: str, cells: pd.DataFrame, known: list[str], notes: list[str]) -> pd.DataFrame:
+def _comparable(
+    name: str, cells: pd.DataFrame, in_paper: list[str], notes: list[str]
+) -> pd.DataFrame:
     """The cells of methods that the paper has, all over the same seeds and to the last task."""
     for method in dict.fromkeys(cells["method"]):
-        if method not in known:
+        if method not in in_paper:
             notes.append(f"{name}: the paper has no {method}")
-    cells = cells[cells["method"].isin(known)]
+    cells = cells[cells["method"].isin(in_paper)]
     horizon = cells["horizon"].max()
     done = cells[(cells["horizon"] == horizon) & cells["final"].notna()]
     if done.empty:
@@ -159,13 +161,14 @@ def _compositions(
         return pd.DataFrame(columns=columns)
     ours = replicates(cells, methods).mean(axis="columns")
     theirs = replicates(paper, methods).mean(axis="columns")
+    pairs = [bounds(contrasted(finals, {method: 1.0})) for method in methods]
     table = pd.DataFrame(
         {
             "dataset": name,
             "method": methods,
             "final": ours,
             "final_paper": theirs,
-            **beside_interval([bounds(contrasted(finals, {one: 1.0})) for one in methods], theirs),
+            **beside_interval(pairs, theirs),
             "rank": rank(ours),
             "rank_paper": rank(theirs),
         }
@@ -218,11 +221,11 @@ def _published(dataset: str) -> pd.DataFrame:
     return pd.DataFrame({"term": table["term"], "effect": table["effect"] / 100, "p": p})
 
 
-def _factors(there: set[str]) -> tuple[str, ...]:
+def _factors(methods: set[str]) -> tuple[str, ...]:
     """The most factors of which the study has the whole factorial; of equal parts the first."""
     for size in range(len(FACTORS), 0, -1):
         for factors in itertools.combinations(FACTORS, size):
-            if there >= compositions(factors).keys():
+            if methods >= compositions(factors).keys():
                 return factors
     return ()
 

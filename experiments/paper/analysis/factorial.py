@@ -119,8 +119,8 @@ def synergy(cells: pd.DataFrame, first: str = "replay", second: str = "merge") -
     rows = []
     for dataset, part in by_dataset(cells).items():
         tags = [VANILLA, composition([first]), composition([second]), composition([first, second])]
-        none, one, other, both = replicates(part, tags).mean(axis="columns")
-        rows.append((dataset, one + other - 2 * none, both - none))
+        vanilla, with_first, with_second, both = replicates(part, tags).mean(axis="columns")
+        rows.append((dataset, with_first + with_second - 2 * vanilla, both - vanilla))
     return pd.DataFrame(rows, columns=["dataset", "apart", "together"])
 
 

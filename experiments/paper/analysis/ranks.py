@@ -40,8 +40,8 @@ def rank(means: pd.Series) -> pd.Series:
 
 def _learned(cells: pd.DataFrame) -> list[str]:
     # With settings too: of a method with several `replicates` says how to take one.
-    there = set(map(tag_of, cells["method"]))
-    learned = [method for method in compositions() if method in there]
+    methods = set(map(tag_of, cells["method"]))
+    learned = [method for method in compositions() if method in methods]
     if not learned:
         raise HoldfastError("the study has no composition of SI, SD, replay and merge to rank")
     return learned

@@ -31,7 +31,7 @@ def replicates(
     if response not in cells:
         raise HoldfastError(f"{dataset}: the cells have no {response}; use one of their columns")
     chosen = cells[cells["method"].isin(list(methods))]
-    several = [one for one in cells["method"] if tag_of(one) != one and tag_of(one) in methods]
+    several = [name for name in cells["method"] if tag_of(name) != name and tag_of(name) in methods]
     if several:
         raise HoldfastError(f"{dataset}: {_settings_of(tag_of(several[0]), several)}")
     if chosen.empty:
@@ -79,18 +79,19 @@ def by_dataset(cells: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 def _settings_of(tag: str, several: Collection[str]) -> str:
     """That a method has several settings, and the options that choose each of them."""
-    own = [one.partition(" ")[2] for one in dict.fromkeys(several) if tag_of(one) == tag]
+    names = [name for name in dict.fromkeys(several) if tag_of(name) == tag]
+    settings = [name.partition(" ")[2] for name in names]
     # A value may have spaces, a key has none.
-    keys = [re.split(r" (?=[\w.]+=)", one) for one in own]
+    keys = [re.split(r" (?=[\w.]+=)", setting) for setting in settings]
     options = [shlex.join(part for key in each for part in ("--where", key)) for each in keys]
-    more = f", and {len(own) - _NAMED} more" if len(own) > _NAMED else ""
+    more = f", and {len(settings) - _NAMED} more" if len(settings) > _NAMED else ""
     return (
-        f"{tag} has been learned with {len(own)} settings; this is made for one at a time: analyse "
-        f"again with {' or with '.join(options[:_NAMED])}{more}"
+        f"{tag} has been learned with {len(settings)} settings; this is made for one at a time: "
+        f"analyse again with {' or with '.join(options[:_NAMED])}{more}"
     )
 
 
-def _refuse_mixed(dataset: str, cells: pd.DataFrame, column: str, what: str) -> None:
+def _refuse_mixed(dataset: str, cells: pd.DataFrame, column: str, plural: str) -> None:
     first: Any = cells.iloc[0]
     same = cells[column].isna() if pd.isna(first[column]) else cells[column] == first[column]
     others = cells[~same.fillna(False).astype(bool)]
@@ -98,7 +99,7 @@ def _refuse_mixed(dataset: str, cells: pd.DataFrame, column: str, what: str) -> 
         other = others.iloc[0]
         raise HoldfastError(
             f"{dataset}: {first['method']} with seed {first['seed']} and {other['method']} with "
-            f"seed {other['seed']} have different {what}, {_order(first[column])} and "
+            f"seed {other['seed']} have different {plural}, {_order(first[column])} and "
             f"{_order(other[column])}; select one of them"
         )
 

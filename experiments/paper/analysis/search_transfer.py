@@ -86,20 +86,20 @@ def _final(trace: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     """Final retention of the searched compositions, by method and seed."""
     runs = at_horizon(cells)
     searched = list(dict.fromkeys(trace["method"]))
-    there = set(map(tag_of, runs["method"]))  # of several settings `replicates` tells
-    both = [method for method in searched if method in there]
-    if not both:
+    methods = set(map(tag_of, runs["method"]))  # of several settings `replicates` tells
+    learned = [method for method in searched if method in methods]
+    if not learned:
         raise HoldfastError(
             f"{one_dataset(cells)}: no composition of the search has final runs; learn some in a "
             "suite, such as the search's winner"
         )
-    return replicates(runs, both)
+    return replicates(runs, learned)
 
 
 def _best_variants(trace: pd.DataFrame, horizon: int) -> pd.DataFrame:
     """The best candidate of every method at a horizon, by method, in ranked order."""
-    there = trace[(trace["horizon"] == horizon) & trace["score"].notna()].sort_values("rank")
-    return there.drop_duplicates("method").set_index("method")
+    scored = trace[(trace["horizon"] == horizon) & trace["score"].notna()].sort_values("rank")
+    return scored.drop_duplicates("method").set_index("method")
 
 
 def _agreement(search: pd.Series, final: pd.Series) -> dict[str, Any]:

@@ -53,10 +53,10 @@ def state_size(cells: pd.DataFrame) -> pd.DataFrame:
     columns += ["formula", "growth", "formula_bytes", "source"]
     rows = []
     for dataset, part in final_runs(cells).groupby("dataset", sort=False):
-        found = _found_shapes(part)
-        for method, own in part.groupby("method", sort=False):
-            horizon, measured = own["horizon"].iloc[0], own["state_bytes"].mean(skipna=False)
-            shapes, source = _known_shapes(str(method), found, part)
+        sizes = _found_shapes(part)
+        for method, runs in part.groupby("method", sort=False):
+            horizon, measured = runs["horizon"].iloc[0], runs["state_bytes"].mean(skipna=False)
+            shapes, source = _known_shapes(str(method), sizes, part)
             text, scalars = formula(str(method), int(horizon), shapes)
             growth = "linear in tasks" if "t " in text else "constant"
             size = BYTES * scalars
@@ -89,21 +89,21 @@ def formula(method: str, tasks: int, shapes: Shapes) -> tuple[str, float]:
 
 def _found_shapes(cells: pd.DataFrame) -> dict[str, set[Shapes]]:
     """The sizes in the files of every method; a trajectory's factors are all of one shape."""
-    found: dict[str, set[Shapes]] = {}
+    sizes: dict[str, set[Shapes]] = {}
     for cell in cells.to_dict("records"):
         for file in sorted(Path(cell["path"]).glob("factors/*.safetensors"))[:1]:
             shapes = _shapes(file)
             if shapes is not None:
-                found.setdefault(cell["method"], set()).add(shapes)
-    return found
+                sizes.setdefault(cell["method"], set()).add(shapes)
+    return sizes
 
 
 def _known_shapes(
-    method: str, found: Mapping[str, set[Shapes]], cells: pd.DataFrame
+    method: str, sizes: Mapping[str, set[Shapes]], cells: pd.DataFrame
 ) -> tuple[Shapes, str]:
     """The sizes of a method, and where they come from; cells: of its data set."""
     measured = cells.loc[cells["method"] == VANILLA, "state_bytes"].dropna()
-    shapes = found.get(method) or set().union(*found.values())
+    shapes = sizes.get(method) or set().union(*sizes.values())
     if len(shapes) == 1:
         return next(iter(shapes)), "factors"
     if not shapes and len(measured):

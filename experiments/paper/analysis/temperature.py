@@ -56,9 +56,9 @@ _SAME = ["study", "dataset", "method", "settings"]
 
 def _searched(cells: pd.DataFrame) -> pd.DataFrame:
     """The cells that have a searched temperature, with it and with their other settings."""
-    found = [_TEMPERATURE.search(candidate) for candidate in cells["candidate"]]
-    part = cells.loc[pd.Series([match is not None for match in found], cells.index, dtype=bool)]
-    temperatures = [float(match[1]) for match in found if match]
+    matches = [_TEMPERATURE.search(candidate) for candidate in cells["candidate"]]
+    part = cells.loc[pd.Series([match is not None for match in matches], cells.index, dtype=bool)]
+    temperatures = [float(match[1]) for match in matches if match]
     others = [_TEMPERATURE.sub("", candidate) for candidate in part["candidate"]]
     settings = [text.partition(" ")[2] for text in others]
     return part.assign(temperature=temperatures, settings=settings)
@@ -67,14 +67,14 @@ def _searched(cells: pd.DataFrame) -> pd.DataFrame:
 def _refuse_unpaired(part: pd.DataFrame) -> None:
     seeds = part.groupby("temperature")["seed"].agg(list)
     everyone = sorted(set(part["seed"]))
-    for temperature, own in seeds.items():
-        if sorted(own) != everyone:
-            seed = next(seed for seed in everyone if own.count(seed) != 1)
+    for temperature, its_seeds in seeds.items():
+        if sorted(its_seeds) != everyone:
+            seed = next(seed for seed in everyone if its_seeds.count(seed) != 1)
             line = part.iloc[0]
             raise HoldfastError(
                 f"{line['dataset']}: {line['method']} at generation temperature {temperature} has "
-                f"{own.count(seed)} cells with seed {seed}, not one; finish the search, or leave "
-                "that seed out of all"
+                f"{its_seeds.count(seed)} cells with seed {seed}, not one; finish the search, or "
+                "leave that seed out of all"
             )
 
 
@@ -88,5 +88,5 @@ def _temperatures(same: dict[str, Any], part: pd.DataFrame) -> list[dict[str, An
         highest=("final", "max"),
         seeds=("seed", "size"),
     )
-    named = {key: value for key, value in same.items() if key != "study"}
-    return [named | row for row in table.reset_index().to_dict("records")]
+    labels = {key: value for key, value in same.items() if key != "study"}
+    return [labels | row for row in table.reset_index().to_dict("records")]

@@ -78,8 +78,8 @@ def _write(comparison: Comparison, more: Mapping[str, pd.DataFrame], place: Path
     from holdfast.analysis.tables import json_rows
     from holdfast.core.files import write_text_atomically
 
-    named = ("compositions", "effects", "agreement", "flips")
-    for name, table in {**{name: getattr(comparison, name) for name in named}, **more}.items():
+    fields = ("compositions", "effects", "agreement", "flips")
+    for name, table in {**{name: getattr(comparison, name) for name in fields}, **more}.items():
         path = place / f"compared_{name}"  # `analyse` may have written a table of the same name
         write_text_atomically(path.with_suffix(".csv"), table.to_csv(index=False), parents=True)
         write_text_atomically(path.with_suffix(".json"), json_rows(table))

@@ -35,9 +35,9 @@ def inspect(
     tokenizer = load_tokenizer(backbone)
     say("source", f"{source}, {reading.records} records in {len(files)} files")
     say("candidates", str(len(candidates)))
-    reasons = Counter(left.reason for left in reading.left)
+    reasons = Counter(record.reason for record in reading.left)
     for reason, count in reasons.most_common():
-        places = [left.place for left in reading.left if left.reason == reason]
+        places = [record.place for record in reading.left if record.reason == reason]
         more = ", ..." if count > FEW else ""
         say("left out", f"{count}: {reason} ({', '.join(places[:FEW])}{more})")
     print_items([candidate.item() for candidate in candidates], tokenizer, backbone)

@@ -78,9 +78,9 @@ def llm_qa(
 
 def _refuse_two_writers(offline: bool, backbone: str | None, endpoint: str | None) -> None:
     given = {"--offline": offline, "--backbone": backbone, "--endpoint": endpoint}
-    named = [option for option, value in given.items() if value]
-    if len(named) > 1:
-        raise HoldfastError(f"{' and '.join(named)} name two writers; give one of them")
+    options = [option for option, value in given.items() if value]
+    if len(options) > 1:
+        raise HoldfastError(f"{' and '.join(options)} name two writers; give one of them")
 
 
 def _print_rejected(made: Stream) -> None:

@@ -105,13 +105,13 @@ def _readings(names: list[str], data_root: Path | None) -> dict[str, SourceRecor
     if data_root is None:
         return {name: read_hub(name) for name in names}
     files = {name: find_files(data_root, name) for name in names}
-    missing = [name for name, found in files.items() if not found]
+    missing = [name for name, paths in files.items() if not paths]
     if missing:
         raise HoldfastError(
             f"{data_root}: holds no published files of {', '.join(missing)} (in a folder of that "
             "name); put them there, or name the others with --sources"
         )
-    return {name: read_files(name, found) for name, found in files.items()}
+    return {name: read_files(name, paths) for name, paths in files.items()}
 
 
 def _fitting(backbone: str, max_length: int) -> Callable[[CandidateItem], bool]:

@@ -37,7 +37,7 @@ def plot_compositions(table: pd.DataFrame) -> Figure:
     dots = 0.16 * len(dotted(methods)) + 0.1  # inches
     figure = style.Drawing(
         style.PAGE if len(methods) > 6 else style.COLUMN,
-        1.15 * len(datasets) + dots + (0.9 if any(" " in one for one in methods) else 0.3),
+        1.15 * len(datasets) + dots + (0.9 if any(" " in method for method in methods) else 0.3),
     )
     ratios = [*(1.15 for _ in datasets), dots]
     *panels, bottom = figure.subplots(len(ratios), 1, height_ratios=ratios, sharex=True)

@@ -71,9 +71,9 @@ def _draw(axes: Axes, means: pd.Series, counts: pd.Series, everywhere: int) -> N
         alone = math.isnan(mean)
         rule = names.mechanisms(str(method))[1]
         axes.barh(place, 0 if alone else mean, 0.8, color=ALLOCATION_COLOURS[rule])
-        some = f"  {counts[method]}/{everywhere}" if counts[method] < everywhere else ""
+        share = f"  {counts[method]}/{everywhere}" if counts[method] < everywhere else ""
         axes.annotate(
-            f"{'alone' if alone else f'{100 * mean:.0f}'}{some}",
+            f"{'alone' if alone else f'{100 * mean:.0f}'}{share}",
             (0 if alone else mean, place),
             (2, 0),
             textcoords="offset points",

@@ -37,7 +37,7 @@ class Filling:
     def fill(self) -> None:
         """Fill every task. Raises HoldfastError when the budget is spent first."""
         lines = enumerate(self.journal.read(), start=1)
-        left = self.budget
+        prompts_left = self.budget
         while self.collection.short():
             requests = self.collection.plan_round()
             replayed = list(itertools.islice(lines, len(requests)))
@@ -45,9 +45,9 @@ class Filling:
                 self._replay(request, number, line)
             if replayed:
                 self._tell()
-            for batch in _batches(requests[len(replayed) :], self.writer.batch, left):
+            for batch in _batches(requests[len(replayed) :], self.writer.batch, prompts_left):
                 self._ask(batch)
-                left -= len(batch)
+                prompts_left -= len(batch)
                 self._tell()
             if self.collection.round_is_open:
                 raise self._spent()
@@ -93,10 +93,10 @@ class Filling:
         verdicts = iter(self._verdicts([item for items in brought for item in items]))
         lines = []
         for place, (request, items) in enumerate(zip(batch, brought, strict=True)):
-            own = tuple(itertools.islice(verdicts, len(items)))
-            self.collection.keep(request, items, own)
-            asked = own if self.known is not None else None
-            lines.append(Line(request.task, request.number, replies[place], asked))
+            decided = tuple(itertools.islice(verdicts, len(items)))
+            self.collection.keep(request, items, decided)
+            recorded = decided if self.known is not None else None
+            lines.append(Line(request.task, request.number, replies[place], recorded))
         self.journal.append(lines)
 
     def _verdicts(self, items: list[Item]) -> Sequence[Verdict]:
@@ -113,7 +113,7 @@ class Filling:
 
     def _spent(self) -> HoldfastError:
         short = self.collection.short()
-        named = ", ".join(
+        counts = ", ".join(
             f"{quoted(self.collection.topics[place].phrase)} has "
             f"{len(self.collection.tasks[place])}"
             for place in short[:NAMED]
@@ -126,7 +126,7 @@ class Filling:
             f"{self.journal.path.parent}: the budget of prompts ({self.budget}) is spent, but "
             f"{len(short)} of {len(self.collection.tasks)} tasks are short of "
             f"{self.collection.items} items "
-            f"({named}{more}){lost}; run the same command again to go on, or raise the budget"
+            f"({counts}{more}){lost}; run the same command again to go on, or raise the budget"
         )
 
     def _foreign(self, number: int, reason: str) -> HoldfastError:

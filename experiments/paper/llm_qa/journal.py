@@ -11,8 +11,7 @@ from typing import Any
 from experiments.paper.llm_qa.collection import Verdict
 from holdfast.builders.text_model import Failure
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import extend
-from holdfast.core.own import regular
+from holdfast.core.files import extend, read_bytes
 from holdfast.streams.jsonl import lines_of
 
 
@@ -34,12 +33,8 @@ class Journal:
 
     def read(self) -> list[Line]:
         """Every line. Raises HoldfastError for a damaged one, or when the file cannot be read."""
-        try:
-            content = regular(self.path).read_bytes() if self.path.exists() else b""
-        except OSError as error:
-            raise HoldfastError(f"{self.path}: cannot be read ({error.strerror})") from error
         lines = []
-        for place, raw in lines_of(content):
+        for place, raw in lines_of(read_bytes(self.path) if self.path.exists() else b""):
             try:
                 lines.append(_line(json.loads(raw)))
             except (ValueError, TypeError, KeyError):

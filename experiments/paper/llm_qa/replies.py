@@ -32,7 +32,7 @@ _DECODER = json.JSONDecoder(strict=False)
 class _Read(NamedTuple):
     """Candidates found, the position in the text after them, and whether the text was cut off."""
 
-    found: list[object]
+    candidates: list[object]
     end: int
     cut: bool = False
 
@@ -49,7 +49,7 @@ def read_candidates(text: str) -> tuple[list[object], str | None]:
     are some, but the reply ends within another. Never raises.
     """
     text = _without_thoughts(text)
-    found: list[object] = []
+    candidates: list[object] = []
     place, cut, false_starts = 0, False, 0
     while false_starts < MOST_FALSE_STARTS and (opening := _OPENING.search(text, place)):
         read = (_array if opening[0] == "[" else _lone_object)(text, opening.start())
@@ -57,12 +57,12 @@ def read_candidates(text: str) -> tuple[list[object], str | None]:
             false_starts += 1
             place = opening.end()
             continue
-        found += read.found
+        candidates += read.candidates
         place = read.end
         cut |= read.cut
-    if not found:
+    if not candidates:
         return [], NO_JSON
-    return found, CUT_OFF if cut else None
+    return candidates, CUT_OFF if cut else None
 
 
 def _without_thoughts(text: str) -> str:
@@ -86,11 +86,11 @@ def _array(text: str, start: int) -> _Read | None:
 def _objects(values: list[object]) -> list[object]:
     """The array flattened, if it holds any object; else empty."""
     flat: list[object] = []
-    left = values[::-1]
-    while left:
-        value = left.pop()
+    waiting = values[::-1]
+    while waiting:
+        value = waiting.pop()
         if isinstance(value, list):
-            left += value[::-1]
+            waiting += value[::-1]
         else:
             flat.append(value)
     return flat if any(isinstance(value, dict) for value in flat) else []
@@ -98,7 +98,7 @@ def _objects(values: list[object]) -> list[object]:
 
 def _broken_array(text: str, start: int) -> _Read | None:
     """The complete objects of an array that is cut off or malformed; None where none begins."""
-    found: list[object] = []
+    objects: list[object] = []
     place, depth = start, 0
     while token := _IN_ARRAY.search(text, place):
         place = token.end()
@@ -107,15 +107,15 @@ def _broken_array(text: str, start: int) -> _Read | None:
         if token[0] == "{":
             place = _end_of_object(text, token.start())
             if place < 0:
-                return _Read(found, len(text), True) if _begins(text, token.start()) else None
+                return _Read(objects, len(text), True) if _begins(text, token.start()) else None
             raw = text[token.start() : place]
             values = _repaired(raw)
-            found.append(raw if values is None else values)
+            objects.append(raw if values is None else values)
         depth += (token[0] == "[") - (token[0] == "]")
         if depth == 0:
-            return _Read(found, place)
-    holds = any(isinstance(value, dict) for value in found)
-    return _Read(found, len(text), True) if holds and _begins(text, start) else None
+            return _Read(objects, place)
+    holds = any(isinstance(value, dict) for value in objects)
+    return _Read(objects, len(text), True) if holds and _begins(text, start) else None
 
 
 def _begins(text: str, start: int) -> bool:

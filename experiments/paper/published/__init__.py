@@ -36,8 +36,6 @@ LABELS = (
     "sec:res-time",
     "app:res-capability",
 )
-
-
 _TEXT = {"app:res-capability": {"value": str}}  # numbers or their bounds, such as <8.0
 
 

@@ -5,6 +5,7 @@ Source: app:data-real.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
@@ -64,8 +65,8 @@ def build(
     _refuse_shortage(shares, judged, ready)
     chosen = [
         candidate
-        for one in judged.values()
-        for candidate in sorted(one.kept, key=lambda candidate: candidate.id)
+        for source in judged.values()
+        for candidate in sorted(source.kept, key=lambda candidate: candidate.id)
     ]
     Random(derive(settings.seed, "real-qa pool")).shuffle(chosen)
     cut = [
@@ -97,7 +98,7 @@ def _judged(
     total = sum(shares.values())
     judged: dict[str, Judged] = {}
     for source, share in shares.items():
-        before = sum(len(one.kept) for one in judged.values())
+        before = sum(len(source.kept) for source in judged.values())
 
         def tell(done: int, asked: int, source: str = source, before: int = before) -> None:
             if report is not None:
@@ -154,12 +155,10 @@ def _item(candidate: CandidateItem) -> Item:
 
 def _account(reading: SourceRecords, dropped: Mapping[str, int], judged: Judged) -> dict[str, Any]:
     """Counts of a source's records by outcome, for the manifest."""
-    left: dict[str, int] = {}
-    for one in reading.left:
-        left[one.reason] = left.get(one.reason, 0) + 1
+    reasons = Counter(record.reason for record in reading.left)
     return {
         "records": reading.records,
-        "left_out": left | dict(dropped),
+        "left_out": dict(reasons) | dict(dropped),
         "asked": judged.asked,
         "known": judged.known,
         "errors": judged.errors,

@@ -61,8 +61,8 @@ def _key(question: str) -> str:
     return " ".join(words).rstrip("?.:!- ")
 
 
-def _agree(one: CandidateItem, other: CandidateItem) -> bool:
+def _agree(candidate: CandidateItem, other: CandidateItem) -> bool:
     """Whether the two candidates share an accepted answer, in any case."""
-    return not {answer.casefold() for answer in one.answers}.isdisjoint(
+    return not {answer.casefold() for answer in candidate.answers}.isdisjoint(
         answer.casefold() for answer in other.answers
     )

@@ -26,7 +26,7 @@ def find_files(root: Path, name: str) -> list[Path]:
     folders = [root / name, *root.glob(f"*/{name}")]
     if root.resolve().name == name:
         folders.append(root)
-    folder = next((one for one in folders if one.is_dir()), root / name)
+    folder = next((path for path in folders if path.is_dir()), root / name)
     return sorted(
         path
         for path in folder.rglob("*")
@@ -85,7 +85,7 @@ def _source(name: str) -> Source:
 def _hub_rows(
     load_dataset: Callable[..., Iterable[Any]], path: str, config: str | None, split: str
 ) -> Iterator[Row]:
-    shown = " ".join(part for part in (path, config, split) if part)
+    dataset = " ".join(part for part in (path, config, split) if part)
     # load_dataset also reads a local directory.
     reach = contextlib.nullcontext(True) if Path(path).is_dir() else hub_or_cache()
     reachable = True
@@ -93,13 +93,13 @@ def _hub_rows(
         with reach as reachable:
             rows = load_dataset(path, config, split=split)
         for number, values in enumerate(rows, start=1):
-            yield Row(f"{shown} row {number}", f"{split}:{number}", values)
+            yield Row(f"{dataset} row {number}", f"{split}:{number}", values)
     # datasets does not wrap errors of the network, the hub, the file formats and Arrow.
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         if not reachable and isinstance(error, OSError):
             reason = "not in the hub's cache, and the hub does not answer"
-        raise HoldfastError(f"{shown}: cannot be loaded ({reason})") from error
+        raise HoldfastError(f"{dataset}: cannot be loaded ({reason})") from error
 
 
 def _gather(name: str, rows: Iterable[Row], *, published: bool) -> SourceRecords:
@@ -109,8 +109,8 @@ def _gather(name: str, rows: Iterable[Row], *, published: bool) -> SourceRecords
     taken: set[str] = set()
     for row in rows:
         try:
-            own, question, answers = SOURCES[name].fields(row.values, published)
-            label = _unique(f"{name}:{_label(own) or row.key}", taken)
+            given_id, question, answers = SOURCES[name].fields(row.values, published)
+            label = _unique(f"{name}:{_label(given_id) or row.key}", taken)
             candidates.append(CandidateItem(name, label, question, tuple(answers)))
             taken.add(label)
         except UnusableError as unusable:

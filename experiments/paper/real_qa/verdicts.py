@@ -21,10 +21,7 @@ from experiments.paper.real_qa.contamination import Match, ask, found
 from holdfast.builders.text_model import Failure, SamplingParameters, TextModel
 from holdfast.core.config import claim
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import (
-    extend,
-    write_text_atomically,
-)
+from holdfast.core.files import extend, read_bytes, write_text_atomically
 from holdfast.core.own import regular, remove_unfinished, require_directory
 from holdfast.streams.jsonl import lines_of
 
@@ -92,10 +89,14 @@ class Verdicts:
             # Batches end at multiples of the batch size, so that an interrupted run tests no
             # more candidates than an uninterrupted one.
             end = (len(judged) // self._model.batch + 1) * self._model.batch
-            batch = [one for one in pool[len(judged) : end] if not _holds(stored.get(one.id), one)]
+            batch = [
+                candidate
+                for candidate in pool[len(judged) : end]
+                if not _holds(stored.get(candidate.id), candidate)
+            ]
             self._ask(batch, path, stored)
         _tidy(path, pool, stored)
-        kept = [one for one, line in zip(pool, judged, strict=False) if _unknown(line)]
+        kept = [candidate for candidate, line in zip(pool, judged, strict=False) if _unknown(line)]
         silent = sum(_unknown(line) and not "".join(line["completions"]).strip() for line in judged)
         errors = sum("error" in line for line in judged)
         known = len(judged) - len(kept) - errors
@@ -104,7 +105,7 @@ class Verdicts:
     def _ask(self, batch: Sequence[CandidateItem], path: Path, stored: dict[str, Verdict]) -> None:
         fresh: dict[int, Verdict] = {}
         try:
-            questions = [(one.id, one.question) for one in batch]
+            questions = [(candidate.id, candidate.question) for candidate in batch]
             for place, answer in ask(self._model, questions, self._sampling):
                 fresh[place] = _verdict(batch[place], answer, self._match)
         finally:
@@ -139,12 +140,13 @@ def _holds(verdict: Verdict | None, candidate: CandidateItem) -> bool:
     )
 
 
-def _verdict(one: CandidateItem, answer: list[str] | Failure, match: Match) -> Verdict:
-    verdict: Verdict = {"id": one.id, "question": one.question, "answers": list(one.answers)}
+def _verdict(candidate: CandidateItem, answer: list[str] | Failure, match: Match) -> Verdict:
+    answers = list(candidate.answers)
+    verdict: Verdict = {"id": candidate.id, "question": candidate.question, "answers": answers}
     if isinstance(answer, Failure):
         return verdict | {"error": answer.reason}
-    matches = (found(completion, one.answers, match) for completion in answer)
-    known = next((one for one in matches if one is not None), None)
+    matches = (found(completion, answers, match) for completion in answer)
+    known = next((matched for matched in matches if matched is not None), None)
     return verdict | {"completions": answer, "known": known}
 
 
@@ -158,12 +160,8 @@ def _line(verdict: Verdict) -> str:
 
 def _read(path: Path) -> dict[str, Verdict]:
     """The verdicts on disk, by candidate."""
-    try:
-        content = regular(path).read_bytes() if path.exists() else b""
-    except OSError as error:
-        raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
     verdicts = {}
-    for place, raw in lines_of(content):
+    for place, raw in lines_of(read_bytes(path) if path.exists() else b""):
         try:
             line = json.loads(raw)
             assert {"id", "question", "answers"} <= line.keys()
