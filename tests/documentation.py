@@ -262,18 +262,18 @@ class Block:
         if self.language != "console":
             return [(self.text.splitlines()[0], "")]
         lines = re.sub(r"\\\n\s*", "", self.text).splitlines()
-        found = [re.fullmatch(r"(.*?)\s*(?:\s#\s(.*))?", line) for line in lines]
-        return [(line[1], line[2] or "") for line in found if line]
+        matches = [re.fullmatch(r"(.*?)\s*(?:\s#\s(.*))?", line) for line in lines]
+        return [(line[1], line[2] or "") for line in matches if line]
 
 
 def blocks_of(page: str) -> list[Block]:
     """The fenced blocks of a page, from the top."""
     text = (ROOT / page).read_text("utf-8")
     blocks, end = [], 0
-    for found in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
-        prose = re.split(r"^#+ .*$", text[end : found.start()], flags=re.MULTILINE)[-1]
-        blocks.append(Block(page, found[1], found[2], prose))
-        end = found.end()
+    for match in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+        prose = re.split(r"^#+ .*$", text[end : match.start()], flags=re.MULTILINE)[-1]
+        blocks.append(Block(page, match[1], match[2], prose))
+        end = match.end()
     return blocks
 
 

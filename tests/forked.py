@@ -76,11 +76,11 @@ class Forked:
                 target=_run,
                 args=(
                     module,
-                    [str(one) for one in arguments],
+                    [str(argument) for argument in arguments],
                     dict(os.environ if environment is None else environment),
                     str(cwd or Path.cwd()),
-                    [str(one) for one in path],
-                    [DupFd(one.fileno()) for one in files],
+                    [str(folder) for folder in path],
+                    [DupFd(file.fileno()) for file in files],
                     None if channel is None else DupFd(channel),
                     file_bytes,
                 ),
@@ -107,13 +107,13 @@ class Forked:
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """What is left to read of either output, little enough for a pipe; it has ended then."""
-        said = []
+        outputs = []
         for pipe in (self.stdout, self.stderr):
-            said.append("" if pipe is None else pipe.read())
+            outputs.append("" if pipe is None else pipe.read())
             if pipe is not None:
                 pipe.close()
         self.wait(timeout)
-        return said[0], said[1]
+        return outputs[0], outputs[1]
 
     def send_signal(self, number: int) -> None:
         os.kill(self.pid, number)

@@ -22,15 +22,15 @@ INTERNAL = {"evaluation"}
 def asked_for() -> dict[str, list[str]]:
     """What each page of the reference is to describe, by the page's name."""
     pages = sorted((ROOT / "docs" / "reference").glob("*.md"))
-    found = {
+    named = {
         page.stem: [
-            one
+            name
             for mark in api_reference.MARK.findall(page.read_text("utf-8"))
-            for one in mark.split()
+            for name in mark.split()
         ]
         for page in pages
     }
-    return {page: asked for page, asked in found.items() if asked}
+    return {page: names for page, names in named.items() if names}
 
 
 def described() -> list[str]:
@@ -46,7 +46,7 @@ def test_every_room_with_public_names_has_its_place() -> None:
         and path.parent.name not in INTERNAL
     }
     assert {"holdfast", *rooms} == set(api_reference.MODULES)
-    asked = [one for page in asked_for().values() for one in page]
+    asked = [name for page in asked_for().values() for name in page]
     assert set(api_reference.MODULES) <= set(asked)
     assert len(asked) == len(set(asked))
 
@@ -67,15 +67,15 @@ def programs() -> Iterator[tuple[str, str]]:
 
 
 def test_what_the_documentation_imports_is_in_the_reference() -> None:
-    known = set(described())
+    names = set(described())
     values = {id(getattr(import_module(name.rpartition(".")[0]), name.rpartition(".")[2])): name
-              for name in known}  # fmt: skip
+              for name in names}  # fmt: skip
     checked = set()
     for page, text in programs():
         for name in names_imported(text):
             module, _, last = name.rpartition(".")
             checked.add(name)
-            if name in known or module.rpartition(".")[2] in ("light", "sums", "tether"):
+            if name in names or module.rpartition(".")[2] in ("light", "sums", "tether"):
                 continue
             value = getattr(import_module(module), last)
             assert id(value) in values, f"{page} imports {name}, which is in no reference"

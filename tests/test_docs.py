@@ -68,16 +68,16 @@ def test_the_memory_of_the_readme(
     assert len(lines) == 6 and all(line.startswith("holdfast ") for line in lines)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HOLDFAST_MODEL")
-    said = []
+    answers = []
     for line in lines:
         words = shlex.split(line, comments=True)[1:]
         if words != ["ask", "memory"]:  # a conversation: tests/cli/test_ask.py
-            said.append(CliRunner().invoke(app, words))
-    learned, other_words, own, only, more = said
+            answers.append(CliRunner().invoke(app, words))
+    learned, other_words, general, only, more = answers
     assert learned.stdout.startswith("lesson 1: 1 of 1 facts answered from the weights")
     assert (other_words.exit_code, other_words.stdout) == (0, "Orsa Tindle\n")
-    assert (own.exit_code, own.stdout) == (0, "The capital of France is Paris.\n")
-    assert "the model's own answer" in own.stderr
+    assert (general.exit_code, general.stdout) == (0, "The capital of France is Paris.\n")
+    assert "the model's own answer" in general.stderr
     assert (only.exit_code, only.stdout) == (3, "")
     assert "it was not taught that" in only.stderr
     assert "2 facts on file" in more.stdout
@@ -94,12 +94,12 @@ def test_the_commands_of_the_page_learn_with_the_anchor_and_without(tethered: Pa
     commands = re.findall(r"```console\n(.*?)\n```", ADD_AN_ANCHOR.read_text("utf-8"), re.DOTALL)
     assert [command.split()[1] for command in commands] == ["run", "check-plugin", "run"]
     places = [command.split()[-1] for command in commands if "run" in command]
-    said = "".join(holdfast_in(tethered, *command.split()[1:]) for command in commands)
-    told = ADD_AN_ANCHOR.read_text("utf-8").partition("```text\n")[2].partition("```")[0]
-    assert told in said
-    held, free = (losses_of_the_last_task(tethered / place) for place in places)
-    assert held["tether"] > 0
-    assert held["sft"] != free["sft"]
+    output = "".join(holdfast_in(tethered, *command.split()[1:]) for command in commands)
+    shown = ADD_AN_ANCHOR.read_text("utf-8").partition("```text\n")[2].partition("```")[0]
+    assert shown in output
+    tied, free = (losses_of_the_last_task(tethered / place) for place in places)
+    assert tied["tether"] > 0
+    assert tied["sft"] != free["sft"]
 
 
 @pytest.fixture(scope="module")
@@ -113,16 +113,16 @@ def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_pages_show_the_files_of_the_example() -> None:
     anchor = files_in(ADD_AN_ANCHOR)
-    shown = {
+    files = {
         "my_holdfast/tether.py": anchor["my_holdfast/tether.py"],
         "tests/test_tether.py": anchor["test_tether.py"],
         **files_in(PLUGIN_PAGES[0]),
         **files_in(PLUGIN_PAGES[1]),
     }
-    assert shown == {name: (PLUGIN / name).read_text("utf-8") for name in shown}
+    assert files == {name: (PLUGIN / name).read_text("utf-8") for name in files}
     names = ("tether", "light", "sums")
     modules = {f"my_holdfast/{name}.py" for name in names}
-    assert shown.keys() - modules == {"light.yaml", *(f"tests/test_{name}.py" for name in names)}
+    assert files.keys() - modules == {"light.yaml", *(f"tests/test_{name}.py" for name in names)}
     project = (PLUGIN / "pyproject.toml").read_text("utf-8")
     for page in PLUGIN_PAGES:
         (points,) = re.findall(r"```text\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.M)
@@ -148,10 +148,10 @@ def test_the_commands_of_rule_and_stream_do_what_the_pages_say(plugin: Path) -> 
     commands[-1][-1] = "runs/both"  # the README's run has a name that a page has too
     different = dict.fromkeys(tuple(words) for words in commands)  # the README repeats some
     brief = ("--tasks", "2", "sampling.samples=16", "sampling.max_new_tokens=16", "optim.epochs=2")
-    said = "".join(
+    output = "".join(
         holdfast_in(plugin, *words, *(brief if words[0] == "run" else ())) for words in different
     )
-    assert "BROKEN" not in said and "sums, 20 tasks of 8 items" in said
+    assert "BROKEN" not in output and "sums, 20 tasks of 8 items" in output
     assert losses_of_the_last_task(plugin / "runs" / "both")["tether"] > 0
     assert (plugin / "runs" / "light" / "matrix.csv").exists()
 
@@ -191,9 +191,9 @@ def test_the_commands_of_the_first_page_on_streams_do_what_it_says(tmp_path: Pat
     blocks = re.findall(r"```console\n(.*?)^```", first_part, re.DOTALL | re.MULTILINE)
     commands = [line.split() for block in blocks for line in block.splitlines()]
     assert [command[1] for command in commands] == ["stream", "run"]
-    shown, learned = (arguments for _, *arguments in commands)
-    assert "facts, 2 tasks of 3 items, 6 in all" in holdfast_in(tmp_path, *shown)
-    holdfast_in(tmp_path, *learned, "--tasks", "1")
+    inspect, run = (arguments for _, *arguments in commands)
+    assert "facts, 2 tasks of 3 items, 6 in all" in holdfast_in(tmp_path, *inspect)
+    holdfast_in(tmp_path, *run, "--tasks", "1")
     assert (tmp_path / "runs" / "facts" / "matrix.csv").exists()
 
 

@@ -64,11 +64,11 @@ def test_the_list_has_no_command_that_is_gone() -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_the_prose_before_a_block_names_what_it_needs(page: str) -> None:
     for block, unit, comment in units(page):
-        said = f"{block.prose} {comment}"
+        prose = f"{block.prose} {comment}"
         if page in MEASURED:
-            said += opening_of(page) + (ROOT / "docs/results.md").read_text("utf-8")[:2500]
+            prose += opening_of(page) + (ROOT / "docs/results.md").read_text("utf-8")[:2500]
         for need in listed(block, unit):
-            assert re.search(TOLD_BY[need], said), f"{page}: nothing before `{unit}` says: {need}"
+            assert re.search(TOLD_BY[need], prose), f"{page}: nothing before `{unit}` says: {need}"
 
 
 def test_what_ci_runs_is_said_to_be_run_by_it() -> None:

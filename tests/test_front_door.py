@@ -53,9 +53,9 @@ def test_a_matrix_tells_its_last_row() -> None:
 
 
 def test_a_heat_map_has_a_pixel_for_each_share() -> None:
-    found = re.search(r'base64,([^"]+)"', heat_map([[0.0, 1.0, None], [0.5, 0.25, 0.75]]))
-    assert found is not None
-    pixels = imread(io.BytesIO(base64.b64decode(found[1])), format="png")
+    match = re.search(r'base64,([^"]+)"', heat_map([[0.0, 1.0, None], [0.5, 0.25, 0.75]]))
+    assert match is not None
+    pixels = imread(io.BytesIO(base64.b64decode(match[1])), format="png")
     assert pixels.shape == (2, 3, 4)
     np.testing.assert_allclose(pixels[0, 0], [247 / 255, 251 / 255, 1, 1], atol=1e-6)
     np.testing.assert_allclose(pixels[0, 1], [8 / 255, 48 / 255, 107 / 255, 1], atol=1e-6)
@@ -67,9 +67,9 @@ def test_a_stream_shows_its_first_tasks_and_no_script() -> None:
     tasks = [Task(f"t{n}", (Item(f"{HARMFUL} {n}?", HARMFUL),)) for n in range(12)]
     stream = Stream(tuple(tasks), HARMFUL)
     assert repr(stream) == f"Stream({HARMFUL!r}, 12 tasks, 12 items)"
-    shown = stream._repr_html_()
-    assert "<script" not in shown and "&lt;script&gt;alert(1)" in shown
-    assert shown.count("<tr>") == 11 and "and 2 more tasks" in shown
+    html = stream._repr_html_()
+    assert "<script" not in html and "&lt;script&gt;alert(1)" in html
+    assert html.count("<tr>") == 11 and "and 2 more tasks" in html
     assert "more tasks" not in stream.first(10)._repr_html_()
 
 
@@ -93,6 +93,6 @@ def test_a_memory_shows_its_last_facts(tmp_path: Path, chat_memory: Path) -> Non
     memory = Memory(shutil.copytree(chat_memory, tmp_path / "m"))
     memory.write_facts([(f"{HARMFUL} {n}?", "a") for n in range(22)])
     assert "25 facts in 1 lessons" in repr(memory)
-    shown = memory._repr_html_()
-    assert "<script" not in shown and "and 5 earlier facts" in shown
-    assert shown.index("21?") < shown.index("20?") and shown.count("<tr>") == 21
+    html = memory._repr_html_()
+    assert "<script" not in html and "and 5 earlier facts" in html
+    assert html.index("21?") < html.index("20?") and html.count("<tr>") == 21

@@ -102,4 +102,6 @@ def test_the_lowest_versions_are_those_that_are_allowed() -> None:
     promised = [*project["dependencies"], *project["optional-dependencies"]["quantization"]]
     lines = (ROOT / "constraints-lowest.txt").read_text().splitlines()
     pinned = [line for line in lines if not line.startswith(("#", "torch=="))]
-    assert pinned == [one.replace(">=", "==") for one in promised if not one.startswith("torch>=")]
+    assert pinned == [
+        line.replace(">=", "==") for line in promised if not line.startswith("torch>=")
+    ]

@@ -52,7 +52,7 @@ def minimums() -> dict[str, Version]:
     lowest = {}
     for line in lines:
         requirement = Requirement(line)
-        [bound] = [one.version for one in requirement.specifier if one.operator == ">="]
+        [bound] = [part.version for part in requirement.specifier if part.operator == ">="]
         lowest[requirement.name] = Version(bound)
     return lowest
 
@@ -74,8 +74,8 @@ def test_pip_audit_knows_of_none(tmp_path: Path) -> None:
     listed = tmp_path / "lowest.txt"
     listed.write_text("".join(f"{name}=={lowest}\n" for name, lowest in minimums().items()))
     command = ["-m", "pip_audit", "--strict", "--no-deps", "--disable-pip", "-r", str(listed)]
-    found = subprocess.run([sys.executable, *command], capture_output=True, text=True)
-    last = found.stderr.strip().rpartition("\n")[2]
+    audit = subprocess.run([sys.executable, *command], capture_output=True, text=True)
+    last = audit.stderr.strip().rpartition("\n")[2]
     if "could not be audited" in last or "Connection" in last:
         pytest.skip(f"the index has no advisories, or is not reached: {last}")
-    assert found.returncode == 0, found.stdout + found.stderr
+    assert audit.returncode == 0, audit.stdout + audit.stderr

@@ -115,15 +115,15 @@ def short_sequences(count: int, seed: int = 1, first: int | None = None) -> list
 
 def flat(coordinates: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """All entries of named coordinates as one vector."""
-    return torch.cat([one.detach().flatten() for one in coordinates.values()])
+    return torch.cat([coordinate.detach().flatten() for coordinate in coordinates.values()])
 
 
 def draw_factors(coordinates: Mapping[str, torch.Tensor], std: float, seed: int = 0) -> None:
     """Overwrite the coordinates of a workspace by normal numbers."""
     source = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for one in coordinates.values():
-            one.normal_(std=std, generator=source)
+        for coordinate in coordinates.values():
+            coordinate.normal_(std=std, generator=source)
 
 
 def tiny_gemma_of_images(positions: int = 256) -> Any:

@@ -77,7 +77,7 @@ def batch_of(sequences: list[list[int]]) -> dict[str, Tensor]:
 
 def exact_loss(model: Any, batch: Mapping[str, Any]) -> Tensor:
     """transformers' own loss is taken in float32."""
-    given = {name: one for name, one in batch.items() if name != "labels"}
+    given = {name: value for name, value in batch.items() if name != "labels"}
     logits = model(**given, use_cache=False).logits[:, :-1]
     return F.cross_entropy(logits.flatten(0, 1), batch["labels"][:, 1:].flatten())
 
@@ -152,13 +152,13 @@ def settings_of(anchors: Any, rule: str, accumulation: int) -> Settings:
 
 
 def uniforms(sequences: list[list[int]], *purpose: Any) -> list[Tensor]:
-    counts = [len(one) - 1 for one in sequences]
+    counts = [len(sequence) - 1 for sequence in sequences]
     return list(torch.rand(sum(counts), generator=generator(SEED, *purpose)).split(counts))
 
 
 def position_draws(sequences: list[list[int]], purpose: str, task: int) -> Any:
     """The tokens' numbers, and the keys by which positions are chosen."""
-    counts = [len(one) - 1 for one in sequences]
+    counts = [len(sequence) - 1 for sequence in sequences]
     source = generator(SEED, f"{purpose} positions", task)
     keys = torch.rand(sum(counts), generator=source, dtype=torch.float64).split(counts)
     return uniforms(sequences, purpose, task), list(keys)
@@ -176,17 +176,17 @@ def reference_task(anchored: Anchored, sequences: list[list[int]], general: Any)
         for _ in minibatches
     ]
     layers = anchored.workspace.layers
-    held = anchored.anchors["general"].text(anchored.states["general"]) if texts else None
-    twin.text = held
+    text = anchored.anchors["general"].text(anchored.states["general"]) if texts else None
+    twin.text = text
     return ReferenceTask(
         sequences=sequences,
         minibatches=minibatches,
         minibatches_per_epoch=len(minibatches) // EPOCHS,
         replay_minibatches=partners if task.replay else None,
         general_minibatches=[
-            [held.sequences[index] for index in twin.next_text(SEED, BATCH)] for _ in minibatches
+            [text.sequences[index] for index in twin.next_text(SEED, BATCH)] for _ in minibatches
         ]
-        if held is not None
+        if text is not None
         else [],
         written=general,
         uniforms=uniforms(general, "curvature labels", task.number),
@@ -238,7 +238,7 @@ def both(anchors: Any, rule: str, tasks: int, accumulation: int = 1) -> None:
         given = reference_task(anchored, sequences, general)
         loop.epochs(sequences)
         trained = anchored.workspace.copied()
-        terms = {name: float(one) for name, one in anchored.terms.items()}
+        terms = {name: float(term) for name, term in anchored.terms.items()}
         anchored.end()
         result = run_task(state, settings, given)
         assert_same(anchored, trained, state, result)
@@ -261,9 +261,9 @@ def test_general_text_begins_as_one_says() -> None:
     """With what every conversation of a chat model begins with, say; then comes a random token."""
     anchored = anchored_of(peft_model(), ["general"], "shared")
     chats = general_text(anchored, 1, 6)
-    assert {one[0] for one in chats} == {7} and len({one[1] for one in chats}) > 2
+    assert {chat[0] for chat in chats} == {7} and len({chat[1] for chat in chats}) > 2
     anchored.given_begin = []
-    assert [one[0] for one in general_text(anchored, 1, 6)] == [one[1] for one in chats]
+    assert [chat[0] for chat in general_text(anchored, 1, 6)] == [chat[1] for chat in chats]
 
 
 def test_chats_begin_as_the_template_says() -> None:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 
-from holdfast.core.errors import HoldfastError
 from holdfast.integrations import Anchored
 from holdfast.integrations.boundary import AT_ONCE, samples_before
 from holdfast.integrations.task import Task
@@ -58,13 +54,3 @@ def test_a_row_that_is_packed_otherwise_is_another_row() -> None:
         packed = torch.tensor([positions])
         anchored.loss({"input_ids": ids, "labels": ids, "position_ids": packed})
         assert abs(float(anchored.terms["sd"])) < 1e-6
-
-
-@pytest.mark.parametrize(
-    "given",
-    [{"batch_size": 3}, {"curvature": {"temperature": 2.0}}, {"sampling": {"samples": 5}}],
-)
-def test_a_state_of_other_settings_is_refused(given: dict[str, Any], tmp_path: Path) -> None:
-    anchored_model("si").save(tmp_path)
-    with pytest.raises(HoldfastError, match=f"was made with {next(iter(given))} = "):
-        anchored_model("si", **given).load(tmp_path)

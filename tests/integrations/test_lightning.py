@@ -68,34 +68,35 @@ def fit(anchored: Anchored, task: int, place: Path, **options: Any) -> lightning
     return trainer
 
 
-def by_hand(accumulation: int) -> Anchored:
+@pytest.fixture(scope="module")
+def by_hand() -> Anchored:
+    """Both tasks by a bare loop, two minibatches a step."""
     anchored = anchored_of(peft_model(), ANCHORS, "merge")
     for task in TASKS:
         anchored.begin(task)
-        Loop(anchored, accumulation).epochs(task)
+        Loop(anchored, accumulation=2).epochs(task)
         anchored.end()
     return anchored
 
 
-def assert_same(one: Anchored, other: Anchored, rtol: float = 1e-9, atol: float = 1e-11) -> None:
-    for ours, theirs in (
-        (one.workspace.copied(), other.workspace.copied()),
-        (one.workspace.dense(), other.workspace.dense()),
+def assert_same(ours: Anchored, theirs: Anchored, rtol: float = 1e-9, atol: float = 1e-11) -> None:
+    for tensors, expected in (
+        (ours.workspace.copied(), theirs.workspace.copied()),
+        (ours.workspace.dense(), theirs.workspace.dense()),
     ):
-        for name, tensor in ours.items():
-            torch.testing.assert_close(tensor, theirs[name], rtol=rtol, atol=atol)
-    for name, anchor in one.anchors.items():
-        mine, yours = anchor.pack(one.states[name]), anchor.pack(other.states[name])
-        for key, tensor in mine.items():
-            torch.testing.assert_close(tensor, yours[key], rtol=1e-7, atol=atol)
+        for name, tensor in tensors.items():
+            torch.testing.assert_close(tensor, expected[name], rtol=rtol, atol=atol)
+    for name, anchor in ours.anchors.items():
+        packed, expected = anchor.pack(ours.states[name]), anchor.pack(theirs.states[name])
+        for key, tensor in packed.items():
+            torch.testing.assert_close(tensor, expected[key], rtol=1e-7, atol=atol)
 
 
-@pytest.mark.parametrize("accumulation", [1, 2])
-def test_lightning_is_the_bare_loop(accumulation: int, tmp_path: Path) -> None:
+def test_lightning_is_the_bare_loop(by_hand: Anchored, tmp_path: Path) -> None:
     anchored = anchored_of(peft_model(), ANCHORS, "merge")
     for task in (0, 1):
-        fit(anchored, task, tmp_path, accumulate_grad_batches=accumulation)
-    assert_same(anchored, by_hand(accumulation))
+        fit(anchored, task, tmp_path, accumulate_grad_batches=2)
+    assert_same(anchored, by_hand)
 
 
 def test_lightnings_checkpoint_goes_on_to_the_same_bits(tmp_path: Path) -> None:
@@ -137,7 +138,7 @@ def test_the_last_checkpoint_of_a_finished_fit_ends_its_task(tmp_path: Path) -> 
     fit(again, 1, tmp_path / "d")
 
 
-def test_accelerate_is_the_bare_loop() -> None:
+def test_accelerate_is_the_bare_loop(by_hand: Anchored) -> None:
     """``accelerator.backward`` divides by the steps of accumulation."""
     anchored = anchored_of(peft_model(), ANCHORS, "merge")
     for task in TASKS:
@@ -156,7 +157,7 @@ def test_accelerate_is_the_bare_loop() -> None:
                         optimizer.step()
                     optimizer.zero_grad()
         anchored.end()
-    assert_same(anchored, by_hand(2))
+    assert_same(anchored, by_hand)
 
 
 def test_a_step_that_was_interrupted_is_no_part_of_the_path() -> None:

@@ -93,17 +93,18 @@ def test_the_method_on_one_page_is_the_method(monkeypatch: pytest.MonkeyPatch) -
     ours, memory = model_of(), None
     for number, task in enumerate(tasks):
         start = method.trainable(theirs)
-        for (name, one), other in zip(method.trainable(ours).items(), start.values(), strict=True):
-            one.data.copy_(other.data)
+        student = method.trainable(ours)
+        for (name, factor), other in zip(student.items(), start.values(), strict=True):
+            factor.data.copy_(other.data)
             assert name in start
         monkeypatch.setattr(
             anchored_module, "samples_before", lambda _, n: ([] if n == 1 else written, [])
         )
         anchored.begin(task)
-        for (_, one), other in zip(
+        for (_, factor), other in zip(
             method.trainable(ours).items(), anchored.workspace.parameters().values(), strict=True
         ):
-            one.data.copy_(other.data)
+            factor.data.copy_(other.data)
         memory = method.learn(ours, task, written if number else [], memory)
         factors = list(anchored.workspace.parameters().values())
         optimizer = torch.optim.AdamW(factors, lr=method.RATE, weight_decay=0.01)
@@ -123,10 +124,10 @@ def test_the_method_on_one_page_is_the_method(monkeypatch: pytest.MonkeyPatch) -
                 optimizer.step()
             optimizer.zero_grad()
         trained = method.trainable(ours).values()
-        for mine, one in zip(trained, anchored.workspace.parameters().values(), strict=True):
-            torch.testing.assert_close(mine, one, rtol=1e-6, atol=1e-8)
+        for mine, factor in zip(trained, anchored.workspace.parameters().values(), strict=True):
+            torch.testing.assert_close(mine, factor, rtol=1e-6, atol=1e-8)
         anchored.end()
         method.merge(ours)
         importance = anchored.states["si"]["importance"].values()
-        for mine, one in zip(memory["importance"].values(), importance, strict=True):
-            torch.testing.assert_close(mine, one, rtol=1e-5, atol=1e-10)
+        for mine, expected in zip(memory["importance"].values(), importance, strict=True):
+            torch.testing.assert_close(mine, expected, rtol=1e-5, atol=1e-10)

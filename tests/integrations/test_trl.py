@@ -65,7 +65,7 @@ def two_tasks_of_sft(anchored: Any, place: Path, **options: Any) -> Any:
 def test_trl(loss_type: str, tmp_path: Path) -> None:
     """Losses without logits; the prompt is not trained on, so anchors leave it out too."""
     trainer = two_tasks_of_sft(method("si", "kfac", "sd", "replay"), tmp_path, loss_type=loss_type)
-    logged = [one for one in trainer.state.log_history if "loss" in one]
+    logged = [line for line in trainer.state.log_history if "loss" in line]
     assert all(logged[-1][f"anchors/{name}"] > 0 for name in ("si", "kfac", "sd", "replay"))
     assert logged[0]["anchors/sd"] == pytest.approx(0, abs=1e-6)
     assert trainer.anchored.completed == 2
@@ -79,5 +79,5 @@ def test_an_anchor_acts_in_trls_trainer(name: str, tmp_path: Path) -> None:
     for value in (0.1, 0.9) if name == "replay" else (0.0, 500.0):
         anchored = {**method(rule="shared"), "anchors": {name: {setting: value}}}
         learned_by.append(two_tasks_of_sft(anchored, tmp_path).anchored.workspace.copied())
-    one, other = learned_by
-    assert max(float((one[key] - other[key]).abs().max()) for key in one) > 1e-3
+    weak, strong = learned_by
+    assert max(float((weak[key] - strong[key]).abs().max()) for key in weak) > 1e-3

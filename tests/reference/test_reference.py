@@ -66,10 +66,10 @@ def test_forward_kl_is_that_of_torch():
     teacher, student = random_logits(2, 4, 11), random_logits(2, 4, 11, seed=1)
     mask = torch.tensor([[1, 1, 1, 0], [1, 1, 0, 0]], dtype=torch.bool)
     for loss, temperature in ((replay.soft_replay_loss, 2.0), (distillation.function_loss, 5.0)):
-        kept = mask[:, 1:]
+        predicted = mask[:, 1:]
         expected = torch.nn.functional.kl_div(
-            torch.log_softmax(student[:, :-1][kept] / temperature, -1),
-            torch.log_softmax(teacher[:, :-1][kept] / temperature, -1),
+            torch.log_softmax(student[:, :-1][predicted] / temperature, -1),
+            torch.log_softmax(teacher[:, :-1][predicted] / temperature, -1),
             reduction="batchmean",
             log_target=True,
         )
@@ -124,10 +124,10 @@ def test_generation_drops_the_empty_and_samples_the_nucleus(model):
     arguments = dict(
         attempts=40, temperature=1.5, top_p=0.9, max_new_tokens=5, eos_id=eos, pad_id=0
     )
-    kept = replay.generate(model, 63, **arguments, batch_size=16)
-    assert 0 < len(kept) < 40
-    assert all(s[0] == 63 and 2 <= len(s) <= 6 and eos not in s[1:] for s in kept)
-    assert {s[1] for s in kept} <= nucleus and len({s[1] for s in kept}) > 1
+    samples = replay.generate(model, 63, **arguments, batch_size=16)
+    assert 0 < len(samples) < 40
+    assert all(s[0] == 63 and 2 <= len(s) <= 6 and eos not in s[1:] for s in samples)
+    assert {s[1] for s in samples} <= nucleus and len({s[1] for s in samples}) > 1
     with_eos = replay.generate(model, 63, **arguments, batch_size=40, keep_eos=True)
     assert len(with_eos) == 40 and any(s[-1] == eos for s in with_eos)
 

@@ -29,7 +29,9 @@ class Job:
     once: str = ""
 
     def at(self, place: Path) -> list[Command]:
-        return [[word.replace("PLACE", str(place)) for word in one] for one in self.commands]
+        return [
+            [word.replace("PLACE", str(place)) for word in command] for command in self.commands
+        ]
 
 
 def jobs(root: Path, backbone: Path) -> list[Job]:
@@ -84,42 +86,33 @@ def call(command: Command) -> tuple[int, str]:
     from holdfast.cli.main import app
 
     app = paper if command[:2] == ["stream", "llm-qa"] else app
-    said = io.StringIO()
+    errors = io.StringIO()
     before, sys.argv = sys.argv, ["holdfast", *command]
     status = 0
     try:
-        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
             app()
     except SystemExit as stop:
         status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     finally:
         sys.argv = before
-    return status, said.getvalue()
+    return status, errors.getvalue()
 
 
 def work(commands: list[Command], once: str, place: str, _progress: Any) -> None:
-    """In a process of its own: all commands; AssertionError where one fails."""
+    """In a process of its own: all commands; HoldfastError with the line of one that is refused."""
     for command in commands:
         if once and (Path(place) / once).exists() and command[0] == "export":
             continue  # an export that is there is whole, and is not made again
-        status, said = call(command)
-        assert status == 0, said
-
-
-def work_or_line(commands: list[Command], once: str, place: str, _progress: Any) -> None:
-    """The same, but a command that is refused ends it: HoldfastError with its line."""
-    for command in commands:
-        if once and (Path(place) / once).exists() and command[0] == "export":
-            continue
-        status, said = call(command)
+        status, errors = call(command)
         if status:
-            raise HoldfastError(one_line(status, said))
+            raise HoldfastError(one_line(status, errors))
 
 
-def one_line(status: int, said: str) -> str:
+def one_line(status: int, errors: str) -> str:
     """The one line with which a command refuses; AssertionError for any other end."""
-    lines = [line for line in said.splitlines() if line.startswith("holdfast: ")]
-    assert status == 2 and len(lines) == 1, said
+    lines = [line for line in errors.splitlines() if line.startswith("holdfast: ")]
+    assert status == 2 and len(lines) == 1, errors
     return lines[0]
 
 

@@ -34,29 +34,29 @@ def test_damage_is_named_or_harmless(name: str, backbone_directory: Path, tmp_pa
     if len(job.commands) == 1 and name != "llm-qa":
         first = [[*first[0], "--tasks", "2"]]
     for command in (*first, *job.at(whole)):
-        status, said = call(command)
-        assert status == 0, said
+        status, errors = call(command)
+        assert status == 0, errors
     expected = results(whole)
-    draw, found = random.Random(name), Counter()
+    draw, outcomes = random.Random(name), Counter()
     files = [path for path in sorted(begun.rglob("*")) if path.is_file() and path.stat().st_size]
     for path in files:
         for number in range(DAMAGES):
-            place = tmp_path / f"{len(found)}-{number}" / name
+            place = tmp_path / f"{len(outcomes)}-{number}" / name
             shutil.copytree(begun, place)
             hurt = place / path.relative_to(begun)
             hurt.write_bytes(damaged(path.read_bytes(), draw))
-            found[outcome(job.at(place), place, hurt, expected)] += 1
+            outcomes[outcome(job.at(place), place, hurt, expected)] += 1
             shutil.rmtree(place.parent)
-    print(f"soak: {name}: {len(files)} files, {dict(found)}")  # noqa: T201
-    assert found["named"]
+    print(f"soak: {name}: {len(files)} files, {dict(outcomes)}")  # noqa: T201
+    assert outcomes["named"]
 
 
 def outcome(commands: list[list[str]], place: Path, hurt: Path, expected: dict) -> str:
     """Whether continuing names the damage, or ends as if there were none."""
     for command in commands:
-        status, said = call(command)
+        status, errors = call(command)
         if status:
-            line = one_line(status, said)
+            line = one_line(status, errors)
             assert str(place) in line, f"{hurt}: {line}"
             return "named"
     left = results(place)

@@ -47,14 +47,14 @@ def test_killed_at_random_times(name: str, backbone_directory: Path, tmp_path: P
     assert expected
     draw, deaths = random.Random(name), 0
     for number in range(KILLS):
-        place, kept = tmp_path / str(number) / name, 0
+        place, committed = tmp_path / str(number) / name, 0
         for _ in range(1 + (draw.random() < 0.5)):  # half of them twice
             child = start(job, place)
             time.sleep(draw.uniform(0, 1) * usual)
             child[0].kill()
             deaths += finish(child)[0] == -signal.SIGKILL
-            assert commits(place) >= kept
-            kept = commits(place)
+            assert commits(place) >= committed
+            committed = commits(place)
         assert finish(start(job, place)) == (0, "done")
         assert results(place) == expected
     print(f"soak: {name}: {deaths} kills, {usual:.1f} s undisturbed")  # noqa: T201

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.soak.jobs import Job, call, jobs, one_line, results, work_or_line
+from tests.soak.jobs import Job, call, jobs, one_line, results, work
 from tests.trajectory.children import begin, finish
 
 TIMES = int(os.environ.get("HOLDFAST_SOAK", "1"))  # of each job
@@ -24,27 +24,27 @@ if TIMES > 1:
 @pytest.fixture(scope="module")
 def whole(backbone_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A job by its name, the directory of its undisturbed work, and the seconds of that."""
-    root, known = tmp_path_factory.mktemp("whole"), {}
+    root, done = tmp_path_factory.mktemp("whole"), {}
 
     def of(name: str) -> tuple[Job, Path, float]:
-        if name not in known:
+        if name not in done:
             (job,) = (job for job in jobs(root / "files", backbone_directory) if job.name == name)
             place, begun = root / name, time.perf_counter()
-            assert work(job, place) == "done"
-            known[name] = job, place, time.perf_counter() - begun
-        return known[name]
+            assert worked(job, place) == "done"
+            done[name] = job, place, time.perf_counter() - begun
+        return done[name]
 
     return of
 
 
-def work(job: Job, place: Path, file_bytes: int | None = None) -> str | None:
+def worked(job: Job, place: Path, file_bytes: int | None = None) -> str | None:
     """All commands of a job in a process of its own: ``done``, or the line of the one refused."""
     return ended(start(job, place, file_bytes))
 
 
 def start(job: Job, place: Path, file_bytes: int | None = None) -> Any:
     arguments = (job.at(place), job.once, str(place))
-    return begin(work_or_line, arguments, instant=None, hold=False, file_bytes=file_bytes)
+    return begin(work, arguments, instant=None, hold=False, file_bytes=file_bytes)
 
 
 def ended(child: Any) -> str | None:
@@ -68,7 +68,7 @@ def test_nothing_behind_a_link_changes(name: str, whole: Any, tmp_path: Path) ->
     if len(job.commands) == 1 and name not in ("llm-qa", "suite"):
         first = [*first, "--tasks", "2"]
     assert call(first)[0] == 0
-    found = Counter()
+    outcomes = Counter()
     for number, part in enumerate(sorted(path.relative_to(begun) for path in begun.rglob("*"))):
         place, foreign = tmp_path / f"{number}" / name, tmp_path / f"{number}" / "foreign"
         shutil.copytree(begun, place)
@@ -81,23 +81,23 @@ def test_nothing_behind_a_link_changes(name: str, whole: Any, tmp_path: Path) ->
         before = contents(foreign)
         status = 0
         for command in job.at(place):
-            status, said = call(command)
+            status, errors = call(command)
             if status:
-                one_line(status, said)
+                one_line(status, errors)
                 break
         assert contents(foreign) == before, part
-        found["refused" if status else "done"] += 1
+        outcomes["refused" if status else "done"] += 1
         shutil.rmtree(place.parent)
-    print(f"soak: {name}: {dict(found)} with a part behind a link")  # noqa: T201
+    print(f"soak: {name}: {dict(outcomes)} with a part behind a link")  # noqa: T201
     # An export only reads the run, which is finished; what is read may be a link.
-    assert found["refused"] or name in ("hf", "peft")
+    assert outcomes["refused"] or name in ("hf", "peft")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_moved_while_it_works(name: str, whole: Any, tmp_path: Path) -> None:
     """It ends with a line or with its result; what was moved continues where it was."""
     job, done, usual = whole(name)
-    draw, found = random.Random(name + "moved"), Counter()
+    draw, outcomes = random.Random(name + "moved"), Counter()
     for number in range(TIMES):
         place, moved = tmp_path / f"{number}" / name, tmp_path / f"{number}" / "moved"
         child = start(job, place)
@@ -105,14 +105,14 @@ def test_moved_while_it_works(name: str, whole: Any, tmp_path: Path) -> None:
             time.sleep(0.01)
         time.sleep(draw.uniform(0, 0.6) * usual)
         os.rename(place, moved)
-        found["done" if ended(child) == "done" else "refused"] += 1
+        outcomes["done" if ended(child) == "done" else "refused"] += 1
         if place.exists():  # of a later command, which found nothing there
             assert len(job.commands) > 1 or done_before(moved, done)
             shutil.rmtree(place)
         os.rename(moved, place)
-        assert work(job, place) == "done"
+        assert worked(job, place) == "done"
         assert results(place) == results(done)
-    print(f"soak: {name}: {dict(found)}, moved meanwhile")  # noqa: T201
+    print(f"soak: {name}: {dict(outcomes)}, moved meanwhile")  # noqa: T201
 
 
 def done_before(moved: Path, done: Path) -> bool:
@@ -125,12 +125,12 @@ def test_a_full_disk(name: str, whole: Any, tmp_path: Path) -> None:
     """No file can grow beyond a size: one line, and with room again the undisturbed result."""
     job, done, _ = whole(name)
     sizes = sorted(path.stat().st_size for path in done.rglob("*") if path.is_file())
-    draw, found = random.Random(name + "full"), Counter()
+    draw, outcomes = random.Random(name + "full"), Counter()
     for number in range(TIMES):
         place = tmp_path / f"{number}" / name
-        words = work(job, place, file_bytes=draw.randrange(1, sizes[-1]))
+        words = worked(job, place, file_bytes=draw.randrange(1, sizes[-1]))
         assert words is not None and words != "done"
-        found["file too large" if "too large" in words.lower() else words] += 1
-        assert work(job, place) == "done"
+        outcomes["file too large" if "too large" in words.lower() else words] += 1
+        assert worked(job, place) == "done"
         assert results(place) == results(done)
-    print(f"soak: {name}: {dict(found)}, on a full disk")  # noqa: T201
+    print(f"soak: {name}: {dict(outcomes)}, on a full disk")  # noqa: T201

@@ -231,9 +231,9 @@ def test_facts_of_python():
     assert len(load_stream([(q, "a") for q in "uvwxy"], items_per_task=2).tasks) == 3
     with pytest.raises(HoldfastError, match="fact: holds no facts"):
         load_stream([])
-    for one in ({"question": "What is sown?", "answer": "rye"}, {}):
+    for mapping in ({"question": "What is sown?", "answer": "rye"}, {}):
         with pytest.raises(HoldfastError, match=r"one mapping, with .*; give a DataFrame, or a li"):
-            load_stream(one)
+            load_stream(mapping)
     with pytest.raises(HoldfastError, match=r"^3 holds no facts; give a DataFrame, or"):
         load_stream(3)
 

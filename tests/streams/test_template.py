@@ -78,7 +78,7 @@ def test_every_token_counts_towards_the_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("item", "told"),
+    ("item", "message"),
     [
         (
             Item("word\n" * 100, "a}b"),
@@ -93,12 +93,12 @@ def test_every_token_counts_towards_the_limit() -> None:
     ],
 )
 def test_what_no_box_could_give_back_is_refused_where_answers_are_boxed(
-    item: Item, told: str
+    item: Item, message: str
 ) -> None:
     stream = Stream((Task("x", (Item("b", "{1}"), item)),), "s")
     with pytest.raises(HoldfastError) as raised:
         Template().check_stream(stream, Characters(), None, None)
-    assert str(raised.value) == f'task "x" item 2: {told}'
+    assert str(raised.value) == f'task "x" item 2: {message}'
     plain = Template(Template.Config(max_length=1000), replace(PAPER, boxed=False))
     assert plain.check_stream(stream, Characters(), None, None) == 0
 

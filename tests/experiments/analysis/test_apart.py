@@ -101,10 +101,10 @@ def test_the_command_that_is_named_makes_the_factorial(tmp_path: Path) -> None:
                 write_trajectory(tmp_path / name, method, 1, 4, settings=settings)
     analysis = analyse(read_study(tmp_path))
     assert len(analysis.tables["configurations"]) == 2 * 4
-    told = analysis.absent["effects"]
-    assert analysis.absent["ranks"] == told
-    assert "with 4 settings; this is made for one at a time: analyse again with --where" in told
-    for option in told.partition("analyse again with ")[2].split(" or with "):
+    reason = analysis.absent["effects"]
+    assert analysis.absent["ranks"] == reason
+    assert "with 4 settings; this is made for one at a time: analyse again with --where" in reason
+    for option in reason.partition("analyse again with ")[2].split(" or with "):
         words = shlex.split(option)
         study = read_study(tmp_path, where=_dotted(words[1::2]))
         assert set(words[::2]) == {"--where"} and len(study.cells) == 2

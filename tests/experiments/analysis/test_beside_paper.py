@@ -22,15 +22,15 @@ def as_analysed() -> dict[str, pd.DataFrame]:
     capability["value"] = capability["value"].str.removeprefix("<").astype(float) / 100
     lives = paper_table("sec:res-time")
     lives["method"] = [
-        roles(list(configurations.query("dataset == @one.dataset")["method"]))[one.role]
-        for one in lives.itertuples()
+        roles(list(configurations.query("dataset == @life.dataset")["method"]))[life.role]
+        for life in lives.itertuples()
     ]
     bounds = {"low": float("nan"), "high": float("nan")}
     means = configurations.melt(["dataset", "method"], METRICS, var_name="metric")
-    known = means.assign(low=means["value"] - 1e-9, high=means["value"] + 1e-9)
+    with_bounds = means.assign(low=means["value"] - 1e-9, high=means["value"] + 1e-9)
     return {
         "configurations": configurations,
-        "means": known,
+        "means": with_bounds,
         "half_lives": lives.drop_duplicates(["dataset", "method"]).assign(
             **bounds, ages=100, seeds=1
         ),
@@ -43,8 +43,8 @@ def as_analysed() -> dict[str, pd.DataFrame]:
 
 
 def test_the_paper_is_beside_itself() -> None:
-    found = beside_paper(as_analysed())
-    assert {name: len(table) for name, table in found.items()} == {
+    beside = beside_paper(as_analysed())
+    assert {name: len(table) for name, table in beside.items()} == {
         "metrics": 3 * 21 * 4, "half_lives": 12, "allocation_swap": 6, "search_transfer": 12,
         "capability": 11,
     }  # fmt: skip
@@ -52,13 +52,13 @@ def test_the_paper_is_beside_itself() -> None:
         ("metrics", "value"), ("half_lives", "half_life"), ("allocation_swap", "change"),
         ("search_transfer", "spearman"), ("search_transfer", "top3_overlap"),
     ):  # fmt: skip
-        table = found[name]
+        table = beside[name]
         assert table[ours].to_numpy() == pytest.approx(table[f"{ours}_paper"].to_numpy())
-    capability = found["capability"]
-    told = capability["value_paper"].str.removeprefix("<").astype(float)
-    assert capability["value"].to_numpy() == pytest.approx(told.to_numpy())
+    capability = beside["capability"]
+    shares = capability["value_paper"].str.removeprefix("<").astype(float)
+    assert capability["value"].to_numpy() == pytest.approx(shares.to_numpy())
     assert (capability["value_paper"] == "<0.080").sum() == 3
-    inside = {name: set(table["inside"]) for name, table in found.items() if "inside" in table}
+    inside = {name: set(table["inside"]) for name, table in beside.items() if "inside" in table}
     assert inside == {
         "metrics": {"yes"}, "half_lives": {""}, "allocation_swap": {"no"}, "capability": {"yes"},
     }  # fmt: skip
@@ -66,13 +66,13 @@ def test_the_paper_is_beside_itself() -> None:
 
 def test_a_half_life_beyond_the_horizon_may_be_any_longer_one() -> None:
     tables = as_analysed()
-    known = tables["half_lives"]
+    lives = tables["half_lives"]
     nothing = float("nan")
-    for low, high, told in ((1, nothing, "yes"), (nothing, nothing, "no"), (45, nothing, "no")):
-        table = known.assign(low=low, high=high, ages=100, seeds=2)
+    for low, high, inside in ((1, nothing, "yes"), (nothing, nothing, "no"), (45, nothing, "no")):
+        table = lives.assign(low=low, high=high, ages=100, seeds=2)
         found = beside_paper({**tables, "half_lives": table})["half_lives"]
-        assert set(found["inside"]) == {told}
-    found = beside_paper({**tables, "half_lives": known.assign(low=2, high=19, seeds=2)})
+        assert set(found["inside"]) == {inside}
+    found = beside_paper({**tables, "half_lives": lives.assign(low=2, high=19, seeds=2)})
     judged = found["half_lives"].set_index(["dataset", "role"])["inside"]
     assert judged["symbol_qa", "naive"] == "no" and judged["real_qa", "naive"] == "yes"
     assert judged["symbol_qa", "strongest composition"] == "yes"

@@ -83,9 +83,9 @@ def write_boxed(place: Path, method: str, seed: int, boxed: float, before: int) 
     write_trajectory(place, method, seed, tasks=3, correct=right, emission=boxed)
     text = (place / "matrix.csv").read_text()
     for after in range(3):
-        there = f"\n{after},{after + 1},0,20,{round(20 * boxed)},0.0\n"
-        assert there in text
-        text = text.replace(there, f"\n{after},{after + 1},{before},20,20,{before / 20}\n")
+        line = f"\n{after},{after + 1},0,20,{round(20 * boxed)},0.0\n"
+        assert line in text
+        text = text.replace(line, f"\n{after},{after + 1},{before},20,20,{before / 20}\n")
     (place / "matrix.csv").write_text(text)
 
 
@@ -171,11 +171,10 @@ def test_without_files_vanilla_tells_the_adapter_and_nothing_the_rest(tmp_path: 
     assert alone["source"].item() == "unknown" and math.isnan(alone["formula_bytes"].item())
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff" * 64])
-def test_a_damaged_file_tells_nothing(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_file_tells_nothing(tmp_path: Path) -> None:
     suite = write_suite(tmp_path, ["vanilla"], [41])
     write_factors(cell := next((suite / "cells").glob("vanilla-*")))
-    (cell / "factors/task-0010.safetensors").write_bytes(content)
+    (cell / "factors/task-0010.safetensors").write_bytes(b"\xff" * 64)
     assert set(state_size(read_study(suite).cells)["source"]) == {"vanilla"}
 
 

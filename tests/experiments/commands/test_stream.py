@@ -16,9 +16,9 @@ def test_inspect_reads_the_folder_of_a_source(paper, tmp_path: Path) -> None:
     folder.mkdir()
     row = {"question": "Who keeps Orl?", "answer": ["Ida"]}
     (folder / "NQ-open.train.jsonl").write_text(json.dumps(row) + "\n")
-    shown = paper("stream", "inspect", folder, "--source", "nq_open")
-    assert shown.status == 0, shown.err
-    assert "source       nq_open, 1 records in 1 files" in shown.out
+    inspected = paper("stream", "inspect", folder, "--source", "nq_open")
+    assert inspected.status == 0, inspected.err
+    assert "source       nq_open, 1 records in 1 files" in inspected.out
     refused = paper("stream", "inspect", folder, "--source", "squad")
     assert refused.status == 2
     assert refused.err.startswith(f"holdfast: {folder}: holds no published files of squad")

@@ -111,12 +111,12 @@ def test_what_stands_between_the_objects_is_given_for_the_count() -> None:
 def test_of_a_cut_array_exactly_the_complete_objects_are_read(
     records: list[dict[str, object]], data: st.DataObject | None
 ) -> None:
-    parts = [json.dumps(one) for one in records]
+    parts = [json.dumps(record) for record in records]
     text = "[" + ", ".join(parts) + "]"
     ends = [len("[" + ", ".join(parts[: count + 1])) for count in range(len(parts))]
     cuts = range(len(text) + 1) if data is None else [data.draw(st.integers(0, len(text)))]
     for cut in cuts:
-        complete = [one for one, end in zip(records, ends, strict=True) if end <= cut]
+        complete = [record for record, end in zip(records, ends, strict=True) if end <= cut]
         found, problem = read_candidates(text[:cut])
         assert found == complete
         whole = None if cut == len(text) else CUT_OFF

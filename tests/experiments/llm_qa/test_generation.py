@@ -101,10 +101,10 @@ def test_a_spent_budget_says_what_is_short_and_why(tmp_path: Path) -> None:
 
 
 def test_the_report_tells_the_items_after_each_batch(tmp_path: Path) -> None:
-    told: list[tuple[int, int, str]] = []
+    reports: list[tuple[int, int, str]] = []
 
     def report(done: int, total: int, note: str) -> None:
-        told.append((done, total, note))
+        reports.append((done, total, note))
 
     settings = LLMQASettings(tasks=1, items=4, per_prompt=2)
     script = {
@@ -121,7 +121,7 @@ def test_the_report_tells_the_items_after_each_batch(tmp_path: Path) -> None:
         )
     generate(Scripted(script, batch=1), tmp_path, settings, report)
     first, read_back = (2, 4, "prompt 1"), (2, 4, "prompt 1")
-    assert told == [first, read_back, (2, 4, "prompt 2"), (4, 4, "prompt 3")]
+    assert reports == [first, read_back, (2, 4, "prompt 2"), (4, 4, "prompt 3")]
 
 
 ONE = LLMQASettings(tasks=1, items=2, per_prompt=3)

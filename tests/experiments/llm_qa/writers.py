@@ -55,13 +55,6 @@ class Scripted(Writer):
         return reply if isinstance(reply, str | Failure) else json.dumps(reply)
 
 
-class Refusing(Writer):
-    """Never gives a fact."""
-
-    def reply(self, request: Request) -> str | Failure:
-        return "I would rather not invent anything."
-
-
 class Unreliable(Writer):
     """The offline grammar with prose, refusals, cut replies, failures and repeated facts."""
 

@@ -24,5 +24,5 @@ class Scripted:
     ) -> Iterator[tuple[int, Answer]]:
         for place in reversed(range(len(prompts))):
             self.asked.append(prompts[place].name)
-            said = self.reply(prompts[place])
-            yield place, said if isinstance(said, Failure) else [said] * sampling.samples
+            reply = self.reply(prompts[place])
+            yield place, reply if isinstance(reply, Failure) else [reply] * sampling.samples

@@ -57,7 +57,10 @@ def test_a_question_stays_with_its_first_source_and_the_rest_is_counted() -> Non
         seed=1,
         fits=lambda candidate: len(candidate.answers[0]) < 50,
     )
-    assert {one.question for one in made["popqa"].candidates} == {"who  IS it", "Which river?"}
+    assert {candidate.question for candidate in made["popqa"].candidates} == {
+        "who  IS it",
+        "Which river?",
+    }
     assert made["popqa"].dropped == Counter({TOO_LONG: 1})
     assert made["squad"].dropped == Counter({REPEATED: 1})
     assert made["sciq"].dropped == Counter({CONTRADICTING: 1, REPEATED: 1})
@@ -117,7 +120,9 @@ def test_what_all_candidates_could_not_give_is_not_asked_for(tmp_path: Path) -> 
     most = min(len(reading.candidates) for reading in READINGS.values())
     wanted = SETTINGS.model_copy(update={"tasks": 1, "items": len(READINGS) * (most + 1)})
     with pytest.raises(HoldfastError, match=f"{most} usable of {most + 1}"):
-        build(READINGS, Scripted(lambda one: asked.append(one) or "no idea"), tmp_path, wanted)
+        build(
+            READINGS, Scripted(lambda prompt: asked.append(prompt) or "no idea"), tmp_path, wanted
+        )
     assert asked == []
 
 

@@ -38,7 +38,9 @@ def arc_rows(stem: str) -> list[dict[str, Any]]:
     rows = []
     for record in TRAIN_ARC:
         question: Any = record["question"]
-        choices = {key: [one[key] for one in question["choices"]] for key in ("text", "label")}
+        choices = {
+            key: [choice[key] for choice in question["choices"]] for key in ("text", "label")
+        }
         asked = {"id": record["id"], stem: question["stem"], "choices": choices}
         rows.append(asked | {"answerKey": record["answerKey"]})
     return rows

@@ -82,7 +82,7 @@ def test_the_published_files_are_found_and_say_what_they_say(name: str, real_dat
     reading = read_files(name, files)
     ids = [candidate.id for candidate in reading.candidates]
     assert len(set(ids)) == len(ids)
-    overlap = any("#" in one for one in ids)  # the parts of TriviaQA repeat their ids
+    overlap = any("#" in label for label in ids)  # the parts of TriviaQA repeat their ids
     assert overlap == (name == "triviaqa")
     digests = {
         candidate.id: digest(candidate.question, *candidate.answers)
