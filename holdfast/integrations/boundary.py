@@ -131,8 +131,7 @@ def samples(
     written: list[list[int]] = []
     device = reader.device
     for start in range(0, len(prompts), AT_ONCE):
-        batch = prompts[start : start + AT_ONCE]
-        ids = torch.tensor([list(prompt) for prompt in batch], device=device)
+        ids = torch.tensor(prompts[start : start + AT_ONCE], device=device)
         forked = torch.random.fork_rng([device] if device.type == "cuda" else [])
         with reader.answering(), _plain_generation(reader), forked:
             torch.manual_seed(derive(seed, "batch", start))

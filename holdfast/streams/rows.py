@@ -102,14 +102,11 @@ def _rows(
     rows: list[Row] = []
     keys: set[str] = set()
     wrong: list[tuple[str, str]] = []  # place, reason
-    count = 0
     questions: dict[str | None, QuestionRegistry] = defaultdict(QuestionRegistry)
     for place, record in records:
-        count += 1
         try:
             given = parse(record)
             if skip_blank and not any(map(_is_filled, given.values())):
-                count -= 1
                 continue
             names = known_names(list(given), columns)
             keys.update(names)
@@ -119,7 +116,7 @@ def _rows(
         except HoldfastError as error:
             wrong.append((place, str(error).removeprefix(f"{source} {place}: ")))
     if wrong:
-        raise HoldfastError(_all_that_is_wrong(source, wrong, count))
+        raise HoldfastError(_all_that_is_wrong(source, wrong, len(rows) + len(wrong)))
     _warn_of_misspelled(source, keys)
     return rows
 

@@ -7,6 +7,7 @@ import math
 import pandas as pd
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
 from experiments.paper.figures.bar_labels import ALLOCATION_COLOURS
@@ -143,7 +144,7 @@ def test_search_bars_show_who_is_left_where():
     assert filled == {(0, 0), (2, 0), (3, 0), (2, 1), (3, 1), (1, 2)}  # (mechanism, row)
     lengths = [bar.get_width() for bar in twenty.patches[:2]]
     assert lengths == [1.0, 0.5]
-    assert twenty.patches[0].get_facecolor() == pytest.approx(_rgba(ALLOCATION_COLOURS["merge"]))
+    assert twenty.patches[0].get_facecolor() == to_rgba(ALLOCATION_COLOURS["merge"])
     assert len(twenty.patches) == 4  # two are grey rows
     assert legend(figure) == [
         "shared LoRA",
@@ -158,7 +159,3 @@ def test_search_bars_show_who_is_left_where():
 def test_an_empty_table_is_refused(draw):
     with pytest.raises(HoldfastError, match="empty"):
         draw(pd.DataFrame())
-
-
-def _rgba(colour: str) -> tuple[float, ...]:
-    return (*(int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)), 1.0)

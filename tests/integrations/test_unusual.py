@@ -360,7 +360,9 @@ def test_a_step_that_si_does_not_see_is_said() -> None:
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
 def test_a_compiled_model_on_rows_of_several_lengths() -> None:
-    anchored, compiled = anchored_model("si"), anchored_model("si")
+    anchored, compiled = (
+        anchored_model("si", model=plain_model(tiny_llama(layers=1))) for _ in range(2)
+    )
     compiled.reader.model.compile(backend="aot_eager")
     for loop in (anchored, compiled):
         learn(loop, 1, epochs=1)
@@ -369,13 +371,6 @@ def test_a_compiled_model_on_rows_of_several_lengths() -> None:
         torch.testing.assert_close(
             compiled.states["si"]["importance"][name], path, rtol=1e-3, atol=1e-7
         )
-    model = plain_model()
-    wrapped: Any = torch.compile(model, backend="aot_eager")
+    wrapped: Any = torch.compile(plain_model(), backend="aot_eager")  # as a Trainer wraps its own
     with pytest.raises(HoldfastError, match=r"as it was before torch\.compile"):
         anchored_model("si", model=wrapped)
-    advised, plain = anchored_model("si", model=model), anchored_model("si")
-    rows = short_sequences(4, seed=1)
-    for loop in (advised, plain):
-        loop.begin(rows)
-    loss = advised.loss(batch_of(rows), lambda _, batch: wrapped(**batch).loss)
-    torch.testing.assert_close(loss, plain.loss(batch_of(rows)), rtol=1e-5, atol=1e-6)

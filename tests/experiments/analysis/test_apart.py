@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from experiments.paper.analysis.tables import analyse
-from holdfast.analysis.study import Study, read_study
+from holdfast.analysis.study import read_study
 from holdfast.cli.analyse import _dotted
 from holdfast.core.errors import HoldfastError
 from tests.analysis.synthetic import (
@@ -25,33 +25,35 @@ OF_EVERY_RUN = {"configurations", "acquisition", "seed_spread", "seed_spread_by_
 OF_EVERY_RUN |= {"state_size", "capability", "survival", "half_lives"}
 
 
-@pytest.fixture
-def repeated(tmp_path: Path):
-    """A factorial with O-LoRA, of which one method's run is in a second directory too."""
-
-    def write(method: str, *more: Path) -> Study:
-        suite = write_suite(tmp_path / "suite", (*FACTORIAL, "olora"), SEEDS, tasks=4)
-        write_trajectory(tmp_path / "again", method, SEEDS[0], tasks=4)
-        return read_study(suite, tmp_path / "again", *more)
-
-    return write
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A factorial with O-LoRA."""
+    place = tmp_path_factory.mktemp("study") / "suite"
+    return write_suite(place, (*FACTORIAL, "olora"), SEEDS, tasks=4)
 
 
-def test_tables_that_do_not_need_it_are_there(repeated) -> None:
-    analysis = analyse(repeated("olora"))
+def again(place: Path, method: str) -> Path:
+    """A second directory of one method's run."""
+    write_trajectory(place / "again", method, SEEDS[0], tasks=4)
+    return place / "again"
+
+
+def test_tables_that_do_not_need_it_are_there(suite: Path, tmp_path: Path) -> None:
+    analysis = analyse(read_study(suite, again(tmp_path, "olora")))
     assert set(analysis.tables) == OF_COMPOSITIONS
     for name in OF_EVERY_RUN:
         assert analysis.absent[name].startswith("symbol_qa: olora with seed 41 is there twice, in ")
         assert "suite" in analysis.absent[name] and "again" in analysis.absent[name]
 
 
-def test_tables_that_need_it_are_refused_by_name(repeated, tmp_path: Path) -> None:
+def test_tables_that_need_it_are_refused_by_name(suite: Path, tmp_path: Path) -> None:
+    repeated = again(tmp_path, "sd_merge")
     other = write_suite(tmp_path / "llm", FACTORIAL, SEEDS, tasks=4, dataset="llm_qa")
-    both = analyse(repeated("sd_merge", other))
+    both = analyse(read_study(suite, repeated, other))
     assert set(both.tables["configurations"]["dataset"]) == {"llm_qa"}
     assert both.of("symbol_qa", "effects").empty and len(both.of("llm_qa", "effects")) == 15
     assert "sd_merge" in both.refused["configurations", "symbol_qa"]
-    analysis = analyse(read_study(tmp_path / "suite", tmp_path / "again"))
+    analysis = analyse(read_study(suite, repeated))
     # These ask for other compositions: the greedy path goes by way of replay.
     apart = {"synergy", "build_up", "allocation_swap"}
     assert set(analysis.tables) == apart

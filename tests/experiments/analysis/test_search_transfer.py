@@ -15,23 +15,16 @@ from holdfast.analysis.study import read_study
 from holdfast.core.errors import HoldfastError
 from tests.analysis.synthetic import write_search
 
+from . import tables
+
 NAMES = ["sd_replay_merge", "replay_merge", "si_replay", "sd", "si", "merge"]
 
 
 def cells(finals: dict[str, list[float]], dataset: str = "symbol_qa") -> pd.DataFrame:
-    rows = [
-        (dataset, method, seed, final)
-        for method, values in finals.items()
-        for seed, final in enumerate(values, start=41)
-    ]
-    table = pd.DataFrame(rows, columns=["dataset", "method", "seed", "final"])
-    return table.assign(
-        study="suite",
-        candidate=table["method"],
-        order_seed=pd.array([pd.NA] * len(table), dtype="Int64"),
-        horizon=100,
-        path=table["method"] + table["seed"].astype(str),
-    )
+    """Cells as those of a suite, of 100 tasks and seeds from 41."""
+    table = tables.cells(finals, dataset, horizon=100)
+    method, seed = table["method"], table["seed"] + 40
+    return table.assign(seed=seed, study="suite", candidate=method, path=method + seed.astype(str))
 
 
 def trace(*rungs: tuple[int, dict[str, float | list[float]]]) -> pd.DataFrame:

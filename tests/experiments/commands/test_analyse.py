@@ -10,16 +10,23 @@ import pytest
 
 from tests.analysis.synthetic import FACTORIAL, SEEDS, write_search, write_suite
 
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A whole factorial of six tasks, only read."""
+    place = tmp_path_factory.mktemp("studies") / "suite"
+    return write_suite(place, methods=FACTORIAL, seeds=SEEDS, tasks=6)
+
+
 FEW = ("vanilla", "replay", "merge", "replay_merge")
 
 
-def test_a_whole_factorial_gives_every_table_of_a_suite(paper, tmp_path: Path) -> None:
-    write_suite(tmp_path / "suite", methods=FACTORIAL, seeds=SEEDS, tasks=6)
+def test_a_whole_factorial_gives_every_table_of_a_suite(paper, suite: Path, tmp_path: Path) -> None:
     scores = {method: [0.9 - 0.01 * place] for place, method in enumerate(FEW)}
     scores["replay"].append(0.4)
     write_search(tmp_path / "search", scores, horizons=(2, 6))
     place = tmp_path / "both"
-    done = paper("analyse", tmp_path / "suite", tmp_path / "search", "--out", place)
+    done = paper("analyse", suite, tmp_path / "search", "--out", place)
     assert done.status == 0, done.err
     assert done.out.splitlines()[-1] == str(place)
     effects = pd.read_csv(place / "effects.csv")
@@ -82,9 +89,8 @@ def test_what_can_no_longer_be_made_does_not_stay(paper, tmp_path: Path) -> None
     assert not left & {"effects.csv", "effects.json"} and "configurations.csv" in left
 
 
-def test_beside_the_paper(paper, tmp_path: Path) -> None:
-    write_suite(tmp_path / "suite", methods=FACTORIAL, seeds=SEEDS, tasks=6)
-    done = paper("compare", tmp_path / "suite", "--with", "paper", "--out", tmp_path / "beside")
+def test_beside_the_paper(paper, suite: Path, tmp_path: Path) -> None:
+    done = paper("compare", suite, "--with", "paper", "--out", tmp_path / "beside")
     assert done.status == 0, done.err
     assert "note: symbol_qa: final retention after 6 tasks, the paper's after 100" in done.out
     beside = pd.read_csv(tmp_path / "beside" / "compared_compositions.csv")
