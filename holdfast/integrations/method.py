@@ -23,14 +23,14 @@ def anchors_of(given: Sequence[str] | Mapping[str, Settings]) -> dict[str, Ancho
     Raises HoldfastError for an unknown one, wrong settings, two data anchors, and one that the
     loop of somebody else cannot supply.
     """
-    known = known_anchors()
+    kinds = known_anchors()
     settings = given if isinstance(given, Mapping) else {name: {} for name in given}
     for name in settings:
-        if name not in known:
+        if name not in kinds:
             raise HoldfastError(
-                f'anchors: "{name}" is no anchor; {did_you_mean(name, list(known))}'
+                f'anchors: "{name}" is no anchor; {did_you_mean(name, list(kinds))}'
             )
-    chosen = {name: known[name] for name in known if name in settings}
+    chosen = {name: kinds[name] for name in kinds if name in settings}
     anchors = {
         name: kind(build(kind.Config, dict(settings[name]), source=f"anchors.{name}"))
         for name, kind in chosen.items()
@@ -43,14 +43,14 @@ def anchors_of(given: Sequence[str] | Mapping[str, Settings]) -> dict[str, Ancho
 
 def allocation_of(given: str | Mapping[str, Settings]) -> tuple[str, Allocation]:
     """The allocation rule of this name; HoldfastError for an unknown one or wrong settings."""
-    known = known_allocations()
+    kinds = known_allocations()
     settings = {given: {}} if isinstance(given, str) else given
     if len(settings) != 1:
         raise HoldfastError(f"allocation names {len(settings)} rules; it needs one")
     ((name, values),) = settings.items()
-    if name not in known:
-        raise HoldfastError(f'allocation: "{name}" is no rule; {did_you_mean(name, list(known))}')
-    kind = known[name]
+    if name not in kinds:
+        raise HoldfastError(f'allocation: "{name}" is no rule; {did_you_mean(name, list(kinds))}')
+    kind = kinds[name]
     return name, kind(build(kind.Config, dict(values), source=f"allocation.{name}"))
 
 

@@ -47,15 +47,15 @@ def stream_of_dataset(
 ) -> Stream:
     """A loaded dataset as a stream. source: its name in errors; name: the stream's."""
     records = ((f"row {n}", values) for n, values in enumerate(table, start=1))
-    return stream_of(source, records, _given, name, items_per_task, columns)
+    return stream_of(source, records, _filled, name, items_per_task, columns)
 
 
-def _given(values: dict[str, Any]) -> dict[str, Any]:
+def _filled(values: dict[str, Any]) -> dict[str, Any]:
     cells = {key: plain(value) for key, value in values.items()}
-    given = {key: value for key, value in cells.items() if value is not None}
-    if isinstance(given.get("details"), str):
-        given["details"] = details_of(given["details"])
-    return given
+    filled = {key: value for key, value in cells.items() if value is not None}
+    if isinstance(filled.get("details"), str):
+        filled["details"] = details_of(filled["details"])
+    return filled
 
 
 def write_dataset(stream: Stream, path: str | Path) -> None:

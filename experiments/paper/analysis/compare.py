@@ -83,7 +83,7 @@ def compare(
         if dataset is None and name not in DATASETS:
             notes.append(f"{name}: not a data set of the paper, which has {', '.join(DATASETS)}")
         else:
-            parts.append(_one(name, part, published, matrices or {}, notes))
+            parts.append(_compared(name, part, published, matrices or {}, notes))
     if not any(len(part[0]) for part in parts):
         raise HoldfastError(
             f"nothing to compare with the paper ({'; '.join(notes) or 'no finished cell'}); "
@@ -93,7 +93,7 @@ def compare(
     return Comparison(finals, effects, agreement, flips, tuple(notes))
 
 
-def _one(
+def _compared(
     name: str,
     cells: pd.DataFrame,
     published: str,
