@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.memory.memory import Memory
 
 NOT_TAUGHT = 3  # the exit status
-_SHOWN = 20
+_MOST = 20
 _HELP = """\
 Write a question; what was not taught is answered by the model itself, and marked. A line that begins with / is a command:
   /teach QUESTION? ANSWER   teach a fact, or correct one; QUESTION = ANSWER if it has no ?
@@ -124,9 +124,9 @@ def _untaught_line(memory: Memory, answer: Answer) -> str:
     """Why a question is not answered, what the model would say, and what is like it."""
     from holdfast.streams.item import quoted
 
-    like = ", ".join(quoted(one) for one in memory.nearest(answer.question))
-    said = f"it was not taught that; the model would say {quoted(answer.text)}"
-    return said + (f"; taught and like it: {like}" if like else "")
+    like = ", ".join(map(quoted, memory.nearest(answer.question)))
+    line = f"it was not taught that; the model would say {quoted(answer.text)}"
+    return line + (f"; taught and like it: {like}" if like else "")
 
 
 def _converse(memory: Memory, *, taught_only: bool) -> None:
@@ -143,8 +143,8 @@ def _converse(memory: Memory, *, taught_only: bool) -> None:
         except (EOFError, KeyboardInterrupt):
             return
         try:
-            if said := respond(memory, line, taught_only=taught_only):
-                print(said, flush=True)
+            if reply := respond(memory, line, taught_only=taught_only):
+                print(reply, flush=True)
         except HoldfastError as error:
             print(f"holdfast: {error}", file=sys.stderr)
 
@@ -155,16 +155,16 @@ def respond(memory: Memory, line: str, *, taught_only: bool = False) -> str:
     Raises HoldfastError for an unknown command or a bad fact.
     """
     text = line.strip()
-    command, _, rest = text.partition(" ")
+    command, _, fact = text.partition(" ")
     if command == "/help":
         return _HELP
     if command == "/forgotten":
         missed = [item.question for item in memory.missed()]
-        more = [f"and {len(missed) - _SHOWN} more"] if len(missed) > _SHOWN else []
+        more = [f"and {len(missed) - _MOST} more"] if len(missed) > _MOST else []
         nothing = f"nothing; all {len(memory.learned)} facts are answered from the weights"
-        return "\n".join([*missed[:_SHOWN], *more]) or nothing
+        return "\n".join([*missed[:_MOST], *more]) or nothing
     if command == "/teach":
-        return _teach(memory, rest)
+        return _teach(memory, fact)
     if text.startswith("/"):
         raise HoldfastError(f"{command} is no command; /help lists them")
     if not text:

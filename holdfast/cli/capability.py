@@ -85,7 +85,6 @@ def capability(
 
 
 def _check_backbone(name: str, out: Path | None, after_task: int | None) -> None:
-
     if is_memory(Path(name)):
         raise HoldfastError(f"{name}: is a memory; holdfast evaluate {name} measures what it keeps")
     if out is None:
@@ -106,9 +105,9 @@ def _print_scores(model: Model, suites: Sequence[str]) -> None:
         print(f"{model.label} after {model.after_task} tasks; change since before the first:")
     else:
         print(f"{model.label}, unmodified:")
-    found = {row.suite: row for row in read_boundary(model.directory, model.after_task, suites)}
+    now = {row.suite: row for row in read_boundary(model.directory, model.after_task, suites)}
     rows = []
-    for row in (found[suite] for suite in suites):
+    for row in (now[suite] for suite in suites):
         value, items = f"{row.value:.3f}", str(row.items)
         cells = [value, "-", items, str(row.extracted)]
         if row.bits_per_byte is not None:

@@ -23,9 +23,11 @@ def check_plugin(
         from holdfast.learning.mechanism_check import check_mechanism
 
     broken = False
-    for found in check_mechanism(name, overrides or []):
-        broken |= not found.kept
-        told = "kept  " if found.kept else "BROKEN"
-        print(f"{told}  {found.promise}" + ("" if found.kept else f"; {found.why}"), flush=True)
+    for finding in check_mechanism(name, overrides or []):
+        if finding.kept:
+            print(f"kept    {finding.promise}", flush=True)
+        else:
+            broken = True
+            print(f"BROKEN  {finding.promise}; {finding.why}", flush=True)
     if broken:
         raise typer.Exit(1)

@@ -55,6 +55,6 @@ def consolidate(
     if outcome.is_new and not outcome.lessons_kept:
         print(f"holdfast export {memory} OUT --to hf makes a model of them", file=sys.stderr)
     if outcome.lessons_kept:
-        kept = f"{outcome.lessons_kept} of {outcome.lessons} lessons"
-        print(f"{kept} keep their own adapter, which answers more of their facts")
+        lessons = f"{outcome.lessons_kept} of {outcome.lessons} lessons"
+        print(f"{lessons} keep their own adapter, which answers more of their facts")
     print(memory)

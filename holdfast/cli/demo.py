@@ -145,9 +145,9 @@ def _show_memory(out: Path) -> None:
     if outcome.lessons:
         print(f"taught {len(FACTS)} facts in {seconds:.0f} s; the weights answer {answered}")
     _print_replies(memory.replies(OTHER_WORDS))
-    kept = memory.replies(EVERYDAY)
-    same = sum(answer.text == text for answer, text in zip(kept, before, strict=True))
-    _print_replies(kept)
+    now = memory.replies(EVERYDAY)
+    same = sum(answer.text == text for answer, text in zip(now, before, strict=True))
+    _print_replies(now)
     print(f"everyday questions answered as by the untouched model: {same} of {len(EVERYDAY)}")
     print(f"kept in {out}; ask it: holdfast ask {out}")
 
@@ -156,5 +156,5 @@ def _print_replies(answers: Sequence[Answer]) -> None:
     width = max(len(answer.question) for answer in answers)
     for answer in answers:
         text = " ".join(answer.text.split())
-        shown = text if len(text) <= 60 else f"{text[:57]}..."
-        print(f"  {answer.question:<{width}}  {shown}  [{answer.source}]")
+        short = text if len(text) <= 60 else f"{text[:57]}..."
+        print(f"  {answer.question:<{width}}  {short}  [{answer.source}]")

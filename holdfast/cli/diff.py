@@ -17,7 +17,7 @@ from holdfast.memory.record import require_memory
 if TYPE_CHECKING:
     from holdfast.memory.changes import Changes, WeightsAlone
 
-_SHOWN = 20  # lines of a kind; --out and --json have all
+_MOST = 20  # lines of a kind; --out and --json have all
 
 
 def diff(
@@ -72,10 +72,10 @@ def _changes(
         from holdfast.memory.evaluation.scoring import evenly
         from holdfast.memory.memory import Memory
 
-    open_one = Memory if asking is None else opened_memory
-    first = open_one(directory)
+    open_memory = Memory if asking is None else opened_memory
+    first = open_memory(directory)
     if other is not None:
-        before, after = now(first), now(open_one(other))
+        before, after = now(first), now(open_memory(other))
     else:
         assert since is not None
         before, after = after_lesson(first, since), now(first)
@@ -91,11 +91,11 @@ def _lines(changes: Changes) -> list[str]:
         f"facts: {len(facts.added)} added, {len(facts.corrected)} corrected, "
         f"{len(facts.forgotten)} forgotten, {facts.unchanged} unchanged",
     ]
-    shown = [f"+ {fact.question} {fact.answer}" for fact in facts.added]
+    added = [f"+ {fact.question} {fact.answer}" for fact in facts.added]
     corrected = [f"~ {was.question} {was.answer} -> {now.answer}" for was, now in facts.corrected]
-    gone = [f"- {fact.question} {fact.answer}" for fact in facts.forgotten]
-    for kind in (shown, corrected, gone):
-        lines += _some(kind)
+    forgotten = [f"- {fact.question} {fact.answer}" for fact in facts.forgotten]
+    for group in (added, corrected, forgotten):
+        lines += _some(group)
     answers = changes.answers
     if answers is None:
         return lines
@@ -104,7 +104,7 @@ def _lines(changes: Changes) -> list[str]:
         f"now; {len(answers.others)} answered otherwise"
     )
     lines += _some(
-        [f"~ {other.question} {other.before} -> {other.after}" for other in answers.others]
+        [f"~ {change.question} {change.before} -> {change.after}" for change in answers.others]
     )
     if answers.bits is not None:
         lines.append(f"weights alone, before: {_alone(answers.weights_before, answers.asked)}")
@@ -121,5 +121,5 @@ def _alone(weights: WeightsAlone | None, asked: int) -> str:
 
 def _some(lines: list[str]) -> list[str]:
     lines = [" ".join(line.split()) for line in lines]  # an answer may have several
-    left = len(lines) - _SHOWN
-    return [*lines[:_SHOWN], *([f"  and {left} more"] if left > 0 else [])]
+    more = len(lines) - _MOST
+    return [*lines[:_MOST], *([f"  and {more} more"] if more > 0 else [])]

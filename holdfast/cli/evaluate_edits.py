@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Argument, Option
 
-from holdfast.cli.evaluate import kept_in
+from holdfast.cli.evaluate import evaluate_in_stages
 from holdfast.cli.fetch import opened_memory
 from holdfast.cli.learn import model_of
 from holdfast.cli.printing import json_line, print_table
 from holdfast.cli.progress import WorkBars, loading
 from holdfast.cli.verbs import MemoryPath
 from holdfast.memory.record import is_memory
-
-if TYPE_CHECKING:
-    from holdfast.cli.evaluate import Before, Keep
-    from holdfast.memory.evaluation.result import MemoryEvaluation
 
 
 def evaluate_edits(
@@ -61,10 +58,7 @@ def evaluate_edits(
         with WorkBars() as report:
             opened.learn(edited.stream(), report=report)
 
-    def work(report: WorkBars, before: Before, keep: Keep) -> MemoryEvaluation:
-        return measure(opened, edited, common, report, before, keep)
-
-    evaluation = kept_in(out, work)
+    evaluation = evaluate_in_stages(out, partial(measure, opened, edited, common))
     if as_json:
         print(json_line(evaluation.values()))
         return

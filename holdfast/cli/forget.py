@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.memory.memory import Memory
     from holdfast.streams import Item
 
-_SHOWN = 5
+_MOST = 5
 
 
 def forget(
@@ -52,22 +52,22 @@ def forget(
         from holdfast.memory.memory import Memory
 
     opened = Memory(memory) if dry_run else opened_memory(memory)
-    wanted = [*(questions or ())]
+    questions_to_forget = [*(questions or ())]
     if task is not None or where:
-        wanted += _chosen(opened, task, where or ())
-    if not wanted:
+        questions_to_forget += _chosen(opened, task, where or ())
+    if not questions_to_forget:
         raise HoldfastError(
             "nothing to forget; give a QUESTION as it was taught, --task NAME, or --where KEY=VALUE"
         )
     if dry_run:
-        found = what_goes(opened, wanted)
+        forgetting = what_goes(opened, questions_to_forget)
     else:
         with WorkBars() as report:
-            found = forget_facts(opened, wanted, report)
+            forgetting = forget_facts(opened, questions_to_forget, report)
     if as_json:
-        print(json_line(asdict(found)))
+        print(json_line(asdict(forgetting)))
     else:
-        _show(found, dry_run=dry_run)
+        _show(forgetting, dry_run=dry_run)
 
 
 def _chosen(memory: Memory, task: str | None, where: Sequence[str]) -> list[str]:
@@ -83,22 +83,23 @@ def _chosen(memory: Memory, task: str | None, where: Sequence[str]) -> list[str]
         for item in batch.items:
             versions.setdefault(fact_key(item), []).append(item)
     if task is not None:
-        named = next((one for one in memory.tasks if one.name == task), None)
+        named = next((batch for batch in memory.tasks if batch.name == task), None)
         if named is None:
             raise HoldfastError(
                 f"--task: {memory.directory} has no batch {task!r:.60}; "
                 f"holdfast lessons {memory.directory} lists them"
             )
-        here = {item.question for item in named.items}
-        facts = [fact for fact in facts if fact.question in here]
+        questions = {item.question for item in named.items}
+        facts = [fact for fact in facts if fact.question in questions]
     for text in where:
         key, equals, value = text.partition("=")
         if not equals:
             raise HoldfastError(f"--where {text!r:.60}: give KEY=VALUE, as in --where source=notes")
-        given = [_values(versions[fact_key(fact)], key) for fact in facts]
-        chosen = [fact for fact, values in zip(facts, given, strict=True) if value in values]
+        values_by_fact = [_values(versions[fact_key(fact)], key) for fact in facts]
+        chosen = [fact for fact, had in zip(facts, values_by_fact, strict=True) if value in had]
         if not chosen:
-            raise HoldfastError(f"--where {text!r:.60}: no such fact; {_known(key, facts, given)}")
+            hint = _hint(key, facts, values_by_fact)
+            raise HoldfastError(f"--where {text!r:.60}: no such fact; {hint}")
         facts = chosen
     return [fact.question for fact in facts]
 
@@ -109,29 +110,31 @@ def _values(versions: Sequence[Item], key: str) -> set[str]:
     for item in versions:
         value = item.id if key == "id" else item.details.get(key)
         several = value if isinstance(value, list) else [] if value is None else [value]
-        values |= {one if isinstance(one, str) else json.dumps(one) for one in several}
+        values |= {each if isinstance(each, str) else json.dumps(each) for each in several}
     return values
 
 
-def _known(key: str, facts: Sequence[Item], given: Sequence[set[str]]) -> str:
-    values = sorted(set().union(*given))
+def _hint(key: str, facts: Sequence[Item], values_by_fact: Sequence[set[str]]) -> str:
+    values = sorted(set().union(*values_by_fact))
     if values:
-        return f"they have {key} {', '.join(values[:_SHOWN])}{', ...' * (len(values) > _SHOWN)}"
+        return f"they have {key} {', '.join(values[:_MOST])}{', ...' * (len(values) > _MOST)}"
     keys = sorted({key for fact in facts for key in fact.details})
-    return f"they have {', '.join(keys[:_SHOWN])}" if keys else "they came with no such values"
+    return f"they have {', '.join(keys[:_MOST])}" if keys else "they came with no such values"
 
 
-def _show(found: Forgetting, *, dry_run: bool) -> None:
-    for fact in found.facts:
+def _show(outcome: Forgetting, *, dry_run: bool) -> None:
+    for fact in outcome.facts:
         print(f"{'would forget' if dry_run else 'forgot'}: {fact.question} ({fact.answer})")
-        shown = [("before", fact.before), ("now", fact.after), ("untouched model", fact.untouched)]
+        values = {"before": fact.before, "now": fact.after, "untouched model": fact.untouched}
         if fact.before is not None:
-            texts = (f"{when} {value:.2g}" for when, value in shown if value is not None)
+            texts = (f"{when} {value:.2g}" for when, value in values.items() if value is not None)
             print(f"  probability of the answer: {', '.join(texts)}")
-    if found.lessons:
-        count = f"{len(found.lessons)} lesson{'' if len(found.lessons) == 1 else 's'}"
-        others = f"{found.others} other fact{'' if found.others == 1 else 's'}"
+    if outcome.lessons:
+        count = f"{len(outcome.lessons)} lesson{'' if len(outcome.lessons) == 1 else 's'}"
+        others = f"{outcome.others} other fact{'' if outcome.others == 1 else 's'}"
         if dry_run:
             print(f"{count} would be learned again, with {others}")
         else:
-            print(f"{count} learned again: {found.answered} of {others} answered from the weights")
+            print(
+                f"{count} learned again: {outcome.answered} of {others} answered from the weights"
+            )

@@ -26,21 +26,21 @@ def items(
     from holdfast.analysis.tables import markdown
     from holdfast.core.files import write_text_atomically
 
-    found = read_items(run)
-    frame = found.to_frame()
+    recorded = read_items(run)
+    frame = recorded.to_frame()
     if len(frame):
         _print_recall(frame, show)
-    if found.samples:
-        print(f"the samples before each task:\n{markdown(sampled(found))}")
+    if recorded.samples:
+        print(f"the samples before each task:\n{markdown(sampled(recorded))}")
     if figure is not None:
         from holdfast.analysis.items import item_tables
         from holdfast.analysis.study import read_study
         from holdfast.report.bars import plot_samples
         from holdfast.report.figures import save
 
-        kept = item_tables(read_study(run).cells)
+        tables = item_tables(read_study(run).cells)
         base = figure.with_suffix("") if figure.suffix in (".png", ".pdf") else figure
-        print(save(plot_samples(kept.samples, kept.samples_by_age), base)[0])
+        print(save(plot_samples(tables.samples, tables.samples_by_age), base)[0])
     if out is not None:
         write_text_atomically(out, frame.to_csv(index=False), parents=True)
         print(out)
@@ -56,9 +56,9 @@ def _print_recall(frame: pd.DataFrame, show: int) -> None:
         "characters of question and answer": tables.by_length(frame),
         "samples that asked it": tables.by_rehearsal(frame),
     }
-    for what, table in by.items():
+    for group, table in by.items():
         if len(table):
-            print(f"after task {last}, by {what}:\n{markdown(table)}")
+            print(f"after task {last}, by {group}:\n{markdown(table)}")
     lives = tables.lives(frame)
     lost = lives[lives["lost_after"].notna()]
     if show and len(lost):

@@ -109,7 +109,7 @@ def learn(
     ] = False,
 ) -> None:
     """Teach a memory facts; a new one is made. The same command continues where it was stopped."""
-    source = told([] if facts is None else [facts, *(answer or [])], texts_in(ctx))
+    source = source_of([] if facts is None else [facts, *(answer or [])], texts_in(ctx))
 
     with loading():
         from holdfast.memory.facts import STANDARD_INPUT, stream_from
@@ -139,7 +139,7 @@ def learn(
         _learn_facts(opened, stream, again=again, wait=wait, as_json=as_json)
 
 
-def told(arguments: Sequence[str], texts: int = 0) -> str | list[tuple[str, str]] | None:
+def source_of(arguments: Sequence[str], texts: int = 0) -> str | list[tuple[str, str]] | None:
     """The source, or a question and its answer: ``[FACTS | QUESTION ANSWER]``.
 
     texts: how many of the last stood behind ``--``; they are no files. Raises HoldfastError for
@@ -147,19 +147,21 @@ def told(arguments: Sequence[str], texts: int = 0) -> str | list[tuple[str, str]
     """
     if not arguments:
         return None
-    first, *rest = arguments
+    first, *answers = arguments
     is_text = texts >= len(arguments)
     source = _is_source(first) and not is_text
-    if len(rest) > 1:
+    if len(answers) > 1:
         raise HoldfastError(
-            f"{rest[1]!r:.60}: one question and one answer are expected; put each in quotes"
+            f"{answers[1]!r:.60}: one question and one answer are expected; put each in quotes"
         )
-    if rest and source:
-        raise HoldfastError(f"{rest[0]!r:.60}: {first} is a source of facts, and takes no answer")
-    if rest and first.endswith(_SOURCES) and not is_text:
+    if answers and source:
+        raise HoldfastError(
+            f"{answers[0]!r:.60}: {first} is a source of facts, and takes no answer"
+        )
+    if answers and first.endswith(_SOURCES) and not is_text:
         raise HoldfastError(f"{first}: no such file; behind -- it is text")
-    if rest:
-        return [(first, rest[0])]
+    if answers:
+        return [(first, answers[0])]
     looks_asked = ("?" in first or " " in first.strip() or not first) and not Path(first).suffix
     if is_text or (looks_asked and not source):
         raise HoldfastError(
@@ -187,12 +189,12 @@ def model_of(memory: Path, model: str | None) -> str:
     from holdfast.model.fetch import lasting_name
 
     if is_memory(memory):
-        own = read_record(memory).model
-        if model is not None and lasting_name(model) != own:
+        recorded = read_record(memory).model
+        if model is not None and lasting_name(model) != recorded:
             raise HoldfastError(
-                f"{memory}: is a memory of {own}, not of {model}; leave --model out"
+                f"{memory}: is a memory of {recorded}, not of {model}; leave --model out"
             )
-        return own
+        return recorded
     check_free(memory)  # before anything is fetched
     if model is None:
         with fetch_bars() as report:
@@ -213,7 +215,7 @@ def _worded(memory: Memory, facts: Stream, count: int, writer: str | None) -> St
         raise HoldfastError("--writer writes other wordings; say how many with --paraphrases N")
     from holdfast.builders.paraphrases import ModelParaphraser
 
-    model = text_model(writer, writer if "://" in writer else None, None, None)
+    model = text_model(writer, writer if "://" in writer else None)
     with counting("other wordings") as report:
         return memory.worded(facts, count, ModelParaphraser(model, memory.seed), report)
 

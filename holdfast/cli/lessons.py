@@ -48,9 +48,10 @@ def _numbers(which: str) -> range | None:
     if which == "all":
         return None
     first, dash, last = which.partition("-")
-    numbers = (first, last if dash else first)
-    if all(one.isascii() and one.isdecimal() for one in numbers) and int(first) <= int(numbers[1]):
-        return range(int(first), int(numbers[1]) + 1)
+    last = last if dash else first
+    are_numbers = all(text.isascii() and text.isdecimal() for text in (first, last))
+    if are_numbers and int(first) <= int(last):
+        return range(int(first), int(last) + 1)
     raise HoldfastError(f"--cancel: {which!r:.40} is no lesson; give 3, 3-9 or all")
 
 
@@ -59,10 +60,10 @@ def _state_line(memory: Path, state: LessonState) -> str:
 
     count = f"{state.facts} fact{'' if state.facts == 1 else 's'}"
     name = "" if state.name == str(state.number) else f" {quoted(state.name)}"
-    how = {
+    words = {
         "learned": f"learned, {state.learned} of {count} answered from the weights",
         "learning": f"learning, {state.learned} of {count} so far",
         "waiting": f"waiting, {count}",
         "failed": f"failed: {state.reason}; holdfast learn {memory} tries again",
     }
-    return f"lesson {state.number}{name}: {how[state.state]}"
+    return f"lesson {state.number}{name}: {words[state.state]}"

@@ -31,15 +31,15 @@ def merge(
         require_memory(memory)
     with loading():
         from holdfast.memory.memory import Memory
-        from holdfast.memory.merging import merge as merged
+        from holdfast.memory.merging import merge as merge_memories
 
-    found = merged(Memory(first), Memory(second), out, keep)
+    merged = merge_memories(Memory(first), Memory(second), out, keep)
     if as_json:
-        print(json_line(asdict(found)))
+        print(json_line(asdict(merged)))
         return
-    print(f"{found.facts} facts in {found.lessons} lessons")
-    if found.shared:
-        print(f"{found.shared} of them in both")
-    if found.settled:
-        print(f"{len(found.settled)} had another answer there; kept is that of the {keep} memory")
+    print(f"{merged.facts} facts in {merged.lessons} lessons")
+    if merged.shared:
+        print(f"{merged.shared} of them in both")
+    if merged.settled:
+        print(f"{len(merged.settled)} had another answer there; kept is that of the {keep} memory")
     print(out)

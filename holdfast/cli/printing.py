@@ -27,7 +27,7 @@ _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud8
 
 def escaped(text: str) -> str:
     """The text with every control character and override of directions in sight."""
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def json_line(value: Any) -> str:
@@ -58,9 +58,9 @@ class SafeStream:
     def write(self, text: str) -> int:
         # Progress bars of libraries begin so; at the begin of a line it does nothing.
         begin = "\r" if text.startswith("\r") and self.raw is sys.__stderr__ else ""
-        shown = text if self._drawn else begin + escaped(text.removeprefix(begin))
+        written = text if self._drawn else begin + escaped(text.removeprefix(begin))
         try:
-            self.raw.write(shown)
+            self.raw.write(written)
         except UnicodeEncodeError as error:
             raise cannot_show(error) from None
         return len(text)
@@ -77,7 +77,7 @@ class SafeStream:
 def safe_output() -> Iterator[None]:
     """Within the block all that is printed is safe; what a library draws goes past it."""
     # A stream is None where the program has none.
-    out, err = (cast(TextIO, one and SafeStream(one)) for one in (sys.stdout, sys.stderr))
+    out, err = (cast(TextIO, end and SafeStream(end)) for end in (sys.stdout, sys.stderr))
     with redirect_stdout(out), redirect_stderr(err):
         yield
 

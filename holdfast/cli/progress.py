@@ -34,14 +34,14 @@ class TaskBars(Progress):
         total = max(learned, horizon)
         self._tasks = bars.add_task(label, total=total, completed=learned, note="", pace=pace)
         self._phase = bars.add_task("  loading", total=None, note="", pace="")
-        self._shown = ("", 0)
+        self._current = ("", 0)
 
     def event(self, text: str) -> None:
         self._bars.console.print(text, markup=False, highlight=False)
 
     def step(self, phase: str, task: int, done: int, total: int) -> None:
-        if self._shown != (phase, task):
-            self._shown = (phase, task)
+        if self._current != (phase, task):
+            self._current = (phase, task)
             self._bars.reset(self._phase, description=f"  task {task}", note=phase, pace="")
         self._bars.update(self._phase, total=total, completed=done)
 
@@ -85,10 +85,10 @@ def bars_on(console: Console) -> Bars:
 
 
 @contextmanager
-def loading(what: str = "loading torch") -> Iterator[None]:
+def loading(label: str = "loading torch") -> Iterator[None]:
     """Show a status line on a terminal during the block."""
     console = SafeConsole(stderr=True)
-    status = console.status(what) if console.is_terminal else nullcontext()
+    status = console.status(label) if console.is_terminal else nullcontext()
     with nothing_to_collect(), status:
         yield
         gc.freeze()  # libraries stay until the command ends: later collections skip them
@@ -101,13 +101,13 @@ def counting(
     """Yield a function (done, total, note) that draws a bar, or prints a line every few seconds."""
     console = SafeConsole(stderr=True)
     pace = Pace(clock=clock)
-    said = clock()
+    last_line_at = clock()
 
     def line(done: int, total: int, note: str) -> None:
-        nonlocal said
+        nonlocal last_line_at
         pace.reached(done, total)
-        if clock() - said >= _SECONDS_PER_LINE or done >= total:
-            said = clock()
+        if clock() - last_line_at >= _SECONDS_PER_LINE or done >= total:
+            last_line_at = clock()
             parts = [f"{done} of {total}", note, str(pace)]
             print(f"{label}: {', '.join(filter(None, parts))}", file=sys.stderr, flush=True)
 
@@ -127,18 +127,18 @@ def counting(
 class WorkBars(ExitStack):
     """A progress bar on standard error for each piece of work that is reported."""
 
-    _what: str | None = None
+    _label: str | None = None
     _draw: Callable[[int, int, str], None]
 
-    def __call__(self, what: str, done: int, total: int) -> None:
-        """Show that ``done`` of ``total`` of the work ``what`` are done."""
-        if what != self._what:
+    def __call__(self, label: str, done: int, total: int) -> None:
+        """Show that ``done`` of ``total`` of the work ``label`` are done."""
+        if label != self._label:
             self.close()
-            self._what = what
-            self._draw = self.enter_context(counting(what))
+            self._label = label
+            self._draw = self.enter_context(counting(label))
         self._draw(done, total, "")
 
     def close(self) -> None:
         """End the bar that is shown; the next report begins one."""
         super().close()
-        self._what = None
+        self._label = None

@@ -53,6 +53,6 @@ def pull(
 
     check_repository(repository)
     with fetch_bars() as report:
-        found = pull_memory(repository, memory, revision, report)
-    print(f"{len(found.facts)} facts in {found.horizon} lessons, of {found.model}")
+        pulled = pull_memory(repository, memory, revision, report)
+    print(f"{len(pulled.facts)} facts in {pulled.horizon} lessons, of {pulled.model}")
     print(memory)

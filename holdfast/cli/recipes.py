@@ -16,6 +16,7 @@ def recipes(
     if name is not None:
         print(recipe_text(name), end="")
         return
-    width = max(map(len, recipe_names()))
-    for known in recipe_names():
-        print(f"{known:<{width}}  {describe(known)}")
+    names = recipe_names()
+    width = max(map(len, names))
+    for recipe in names:
+        print(f"{recipe:<{width}}  {describe(recipe)}")

@@ -110,15 +110,15 @@ def configuration(name: str, dataset: str | None = None) -> dict[str, Any]:
     return on_dataset(values_of_file(name, "a recipe", names), dataset)
 
 
-def values_of_file(name: str, recipes: str, known: list[str]) -> dict[str, Any]:
-    """The values of a YAML file; HoldfastError when it is none, nor one of the known recipes."""
+def values_of_file(name: str, recipes: str, names: list[str]) -> dict[str, Any]:
+    """The values of a YAML file; HoldfastError when it is none, nor a recipe."""
     from holdfast.core.config import read_yaml
 
     path = Path(name)
     if path.suffix in (".yaml", ".yml") or path.exists():
         return read_yaml(path)
     raise HoldfastError(
-        f'"{name}" is neither {recipes} nor a YAML file; {did_you_mean(name, known)}'
+        f'"{name}" is neither {recipes} nor a YAML file; {did_you_mean(name, names)}'
     )
 
 
@@ -161,8 +161,8 @@ def print_summary(learned: Mapping[str, tuple[RecallMatrix, Path]]) -> None:
     rows = []
     for label, (matrix, directory) in learned.items():
         metrics = summarise(matrix)
-        shown = [metrics[key] for key in _COLUMNS.values()]
-        cells = ["-" if value is None else f"{value:.3f}" for value in shown]
+        values = (metrics[key] for key in _COLUMNS.values())
+        cells = ["-" if value is None else f"{value:.3f}" for value in values]
         # Of learning, without interruptions and repeated calls.
         seconds = sum(task_seconds(directory, matrix.horizon))
         rows.append(

@@ -16,7 +16,7 @@ from holdfast.core.errors import HoldfastError
 if TYPE_CHECKING:
     from holdfast.studies.search import Search, Standing
 
-_SHOWN = 10
+_MOST = 10
 
 
 def search(
@@ -40,7 +40,7 @@ def search(
     from holdfast.core.config import build
 
     values = study.recipe_values("search", config)
-    settings = study.own_settings(overrides)
+    settings = study.cell_settings(overrides)
     jobs = study.slurm_parameters(kind, slurm)
     refuse_unknown_tracker(track)
     with loading():
@@ -68,11 +68,11 @@ def search(
     share = learned["tasks"] / learned["exhaustive"]
     tasks = f"{learned['tasks']:,} tasks instead of {learned['exhaustive']:,}"
     print(f"learned {tasks} ({share:.1%}) in {duration(learned['seconds'])} of workers")
-    lost = all(one.score is None for one in trace)
-    if not lost:
+    all_failed = all(standing.score is None for standing in trace)
+    if not all_failed:
         print(f"report: {write_report(place)}")
     print(place)
-    if lost:
+    if all_failed:
         raise HoldfastError(
             "every candidate failed, as said above; repeat the command to try again"
         )
@@ -86,23 +86,23 @@ def _print_funnel(plan: Search) -> None:
     for horizon, size in zip(schedule.horizons, schedule.sizes(count), strict=True):
         print(f"{horizon:>8}{size:>12}{size * seeds:>7}{size * (horizon - before):>14,}")
         before = horizon
-    cost, all_of_it = schedule.cost(count), schedule.exhaustive(count)
+    cost, exhaustive = schedule.cost(count), schedule.exhaustive(count)
     print(
-        f"{cost:,} tasks a seed instead of {all_of_it:,} ({cost / all_of_it:.1%}), "
+        f"{cost:,} tasks a seed instead of {exhaustive:,} ({cost / exhaustive:.1%}), "
         f"{seeds} seeds: {cost * seeds:,}"
     )
     print(f"stream {plan.stream.name}, {len(plan.stream.tasks)} tasks, {plan.stream.fingerprint}")
 
 
 def _print_leaders(trace: Sequence[Standing]) -> None:
-    last = max(one.horizon for one in trace)
-    standings = [one for one in trace if one.horizon == last]
+    last = max(standing.horizon for standing in trace)
+    standings = [standing for standing in trace if standing.horizon == last]
     print(f"after {last} tasks:")
-    for one in standings[:_SHOWN]:
-        score = "failed" if one.score is None else f"{one.score:.3f}"
-        spread = "" if one.deviation is None else f"±{one.deviation:.3f}"
-        print(f"{one.rank:>3} {score:>7}{spread:>8}  {one.candidate.name}")
-    if len(standings) > _SHOWN:
-        print(f"    ... {len(standings) - _SHOWN} more in leaderboard.csv")
-    for one in (one for one in trace if one.error is not None):
-        print(f"failed at horizon {one.horizon}: {one.candidate.name}: {one.error}")
+    for standing in standings[:_MOST]:
+        score = "failed" if standing.score is None else f"{standing.score:.3f}"
+        spread = "" if standing.deviation is None else f"±{standing.deviation:.3f}"
+        print(f"{standing.rank:>3} {score:>7}{spread:>8}  {standing.candidate.name}")
+    if len(standings) > _MOST:
+        print(f"    ... {len(standings) - _MOST} more in leaderboard.csv")
+    for standing in (standing for standing in trace if standing.error is not None):
+        print(f"failed at horizon {standing.horizon}: {standing.candidate.name}: {standing.error}")

@@ -83,11 +83,11 @@ def serve(
         from holdfast.serving.served_memory import ServedMemory
 
     # What is cheap to refuse comes before a model is fetched and loaded.
-    proxied = [listening.host_name(one) for one in allow_host or ()]
+    proxied = list(map(listening.host_name, allow_host or ()))
     address = listening.bind(host, port)
-    given = os.environ.get("HOLDFAST_API_KEY")
+    given_key = os.environ.get("HOLDFAST_API_KEY")
     with address.listener:
-        key = listening.key_for(address, given, proxied=bool(proxied))
+        key = listening.key_for(address, given_key, proxied=bool(proxied))
         opened = memory_to_serve(memory, model, teach=teach)
         idle = None
         if consolidate_after is not None:
@@ -99,15 +99,15 @@ def serve(
             opened.answerer()
             opened.engine().read(["Are you ready?"])  # so that the first question waits no longer
             service = ServedMemory(opened, taught_only=taught_only)
-        called = name or memory.resolve().name
+        model_name = name or memory.resolve().name
 
         def announce() -> None:
             # A client may connect as soon as it reads the address, so nothing may fail after it.
             tell_waiting(memory, teach=teach)
             # The part behind # stays in the browser. A key that is known is not shown.
-            print(f"page: {address.url}/" + (f"#key={key}" if key and given is None else ""))
-            print(f"endpoint: {address.url}/v1, model {called}", flush=True)
-            if given is not None:
+            print(f"page: {address.url}/" + (f"#key={key}" if key and given_key is None else ""))
+            print(f"endpoint: {address.url}/v1, model {model_name}", flush=True)
+            if given_key is not None:
                 print("key: that of HOLDFAST_API_KEY", file=sys.stderr)
 
         with contextlib.suppress(KeyboardInterrupt):  # SIGTERM too: so a server ends
@@ -115,7 +115,7 @@ def serve(
                 service,
                 address,
                 announce,
-                name=called,
+                name=model_name,
                 key=key,
                 teach=teach,
                 idle=idle,
@@ -144,9 +144,9 @@ def tell_waiting(memory: Path, *, teach: bool) -> None:
     waiting = waiting_lessons(memory)
     if not waiting:
         return
-    counted = f"{len(waiting)} lesson{'s' if len(waiting) > 1 else ''} on file"
+    lessons = f"{len(waiting)} lesson{'s' if len(waiting) > 1 else ''} on file"
     facts = sum(state.facts for state in waiting)
     then = "learned now" if teach else f"not learned; holdfast learn {memory} learns them"
     then += f", holdfast lessons {memory} --cancel all drops them"
-    line = f"waiting: {counted}, {facts} fact{'s' if facts > 1 else ''}; {then}"
+    line = f"waiting: {lessons}, {facts} fact{'s' if facts > 1 else ''}; {then}"
     print(line, file=sys.stderr)

@@ -34,9 +34,9 @@ def shares(
     print(f"tau^2 KL per token of what task {recorded.last.completed + 1} changes, and its shares")
     table = [[rows[0].what, *(f"{whole[column]:.3g}" for column in columns)]]
     for row in rows[1:]:
-        found = (row.values.get(column) for column in columns)
-        each = zip(found, whole.values(), strict=True)
-        table.append(
-            [row.what, *("" if one is None else f"{one / all_:.2f}" for one, all_ in each)]
+        cells = (
+            f"{row.values[column] / whole[column]:.2f}" if column in row.values else ""
+            for column in columns
         )
+        table.append([row.what, *cells])
     print_table(["", *columns], table)

@@ -24,8 +24,8 @@ Layout = Literal["released", "jsonl", "datasets", "table"]  # how a stream is wr
 Value = TypeVar("Value")
 _WIDTH = 13
 FEW = 5
-# Keys of a stream's provenance that are printed; model: the one that filtered or wrote it.
-_TOLD = {"dataset_type", "writer", "model", "backbone", "seed"}
+# Of a stream's provenance; model: the one that filtered or wrote it.
+_PRINTED_KEYS = {"dataset_type", "writer", "model", "backbone", "seed"}
 
 
 def symbol_qa(
@@ -39,9 +39,9 @@ def symbol_qa(
     from holdfast.streams import symbol_qa as generate
 
     place = place_of(out, layout)
-    made = generate(tasks, items, seed)
-    write(made, place, layout)
-    print_stream(made, place)
+    stream = generate(tasks, items, seed)
+    write(stream, place, layout)
+    print_stream(stream, place)
 
 
 def convert(
@@ -111,17 +111,17 @@ def inspect(
     each = f"{sizes[0]}" if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
     say("stream", f"{stream.name}, {len(sizes)} tasks of {each} items, {sum(sizes)} in all")
     say("fingerprint", stream.fingerprint)
-    for key in sorted(set(stream.about) & _TOLD):
+    for key in sorted(set(stream.about) & _PRINTED_KEYS):
         say(key, str(stream.about[key]))
     say("case", "must be exact" if stream.exact_case else "does not count")
     print_items(items, tokenizer, backbone)
     for key in ("dataset", "topic"):
         counts = Counter(str(item.details[key]) for item in items if key in item.details)
-        shown = [f"{name} {count}" for name, count in sorted(counts.items())[:12]]
-        if len(counts) > len(shown):
-            shown.append(f"... {len(counts)} in all")
+        texts = [f"{name} {count}" for name, count in sorted(counts.items())[:12]]
+        if len(counts) > len(texts):
+            texts.append(f"... {len(counts)} in all")
         if counts:
-            say(key, ", ".join(shown))
+            say(key, ", ".join(texts))
     for item in spread(items, examples):
         print_example(item.question, (item.answer, *item.aliases))
 
@@ -152,8 +152,8 @@ def print_items(items: list[Item], tokenizer: Any, backbone: str) -> None:
     twice = [question for question, count in questions.items() if count > 1]
     say("repeats", f"{len(twice)} questions stand more than once" if twice else "none")
     for question in twice[:FEW]:
-        given = sorted({item.answer for item in items if item.question == question})
-        print_example(question, tuple(given))
+        its_answers = sorted({item.answer for item in items if item.question == question})
+        print_example(question, tuple(its_answers))
 
 
 def spread(values: Sequence[Value], count: int) -> list[Value]:
@@ -164,13 +164,13 @@ def spread(values: Sequence[Value], count: int) -> list[Value]:
 
 def print_example(question: str, answers: tuple[str, ...]) -> None:
     """Print a question and what is accepted as its answer."""
-    shown = " | ".join(answers[:FEW]) + (" | ..." if len(answers) > FEW else "")
-    say("", f"{question} -> {shown}")
+    accepted = " | ".join(answers[:FEW]) + (" | ..." if len(answers) > FEW else "")
+    say("", f"{question} -> {accepted}")
 
 
-def say(what: str, text: str) -> None:
+def say(label: str, text: str) -> None:
     """Print a line below the same column as all others."""
-    print(f"{what:<{_WIDTH}}{text}")
+    print(f"{label:<{_WIDTH}}{text}")
 
 
 def place_of(out: Path, layout: Layout) -> Path:
@@ -223,7 +223,10 @@ def print_stream(stream: Stream, place: Path) -> None:
 
 
 def text_model(
-    backbone: str, endpoint: str | None, model: str | None, concurrency: int | None
+    backbone: str,
+    endpoint: str | None = None,
+    model: str | None = None,
+    concurrency: int | None = None,
 ) -> TextModel:
     """What writes for a command: the endpoint's model if a URL is given, else the backbone.
 

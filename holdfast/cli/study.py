@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from typer import Argument, Option
 
 from holdfast.cli.progress import loading
-from holdfast.cli.run import (
-    values_of_file,
-)
+from holdfast.cli.run import values_of_file
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -66,7 +64,7 @@ def recipe_values(kind: Study, name: str) -> dict[str, Any]:
     )
 
 
-def own_settings(overrides: list[str] | None) -> list[str]:
+def cell_settings(overrides: list[str] | None) -> list[str]:
     """The user's settings, ``stream=X`` read as ``stream.name=X``.
 
     Raises HoldfastError for a method or a seed, which the study itself varies.

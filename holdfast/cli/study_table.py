@@ -94,9 +94,13 @@ class StudyTable(Watch):
         )
         rows = Table.grid(padding=(0, 2))
         now = self._clock()
-        for one in list(self.running.values())[:_RUNNING]:
-            task = "loading" if one.task is None else f"task {one.task} of {one.cell.horizon}"
-            rows.add_row("  ", Text(_name(one.cell)), task, Text(duration(now - one.since), "dim"))
+        for active in list(self.running.values())[:_RUNNING]:
+            task = (
+                "loading" if active.task is None else f"task {active.task} of {active.cell.horizon}"
+            )
+            rows.add_row(
+                "  ", Text(_name(active.cell)), task, Text(duration(now - active.since), "dim")
+            )
         failed = [Text(f"  failed: {line}", "red") for line in self.failures[-_FAILED:]]
         return Group(head, Text("  " + self.counts(), style="dim"), rows, *failed)
 

@@ -57,7 +57,7 @@ def suite(
     """Learn a stream with many methods and seeds; the same command continues."""
     if from_search is not None and config is not None and "=" in config:
         overrides, config = [config, *(overrides or [])], None
-    settings = study.own_settings(overrides)
+    settings = study.cell_settings(overrides)
     jobs = study.slurm_parameters(executor, slurm)
     refuse_unknown_tracker(track)
     with loading():
@@ -112,22 +112,22 @@ def _of_recipe(
         raise HoldfastError("which suite? name a recipe, a YAML file, or --from-search DIR")
     values = study.recipe_values("suite", config)
     recipe = build(SuiteRecipe, values, source=f"suite {config}")
-    own_stream = configuration(recipe.base).get("stream") or {}
-    named = dataset_of([f"stream.name={own_stream.get('name', '')}", *settings])
+    stream = configuration(recipe.base).get("stream") or {}
+    dataset_name = dataset_of([f"stream.name={stream.get('name', '')}", *settings])
     if dataset is None and recipe.datasets:
-        dataset = named or ""
+        dataset = dataset_name or ""
         if dataset not in recipe.datasets:
             raise HoldfastError(
                 f"{dataset}: which data set is it? add --dataset {'|'.join(recipe.datasets)}"
             )
-    base = configuration(recipe.base, dataset or named)
+    base = configuration(recipe.base, dataset or dataset_name)
     tags = _methods(methods) or recipe.methods_on(dataset)
     overrides = [*recipe.overrides(dataset), *settings]
     points = {**recipe.grid, **_grid(grid)}
     for setting in settings:  # a setting on the command line has one value
         points.pop(setting.partition("=")[0], None)
-    own = _seeds(seeds) or recipe.seeds
-    return configurations(tags, own, base, overrides, points), list(points)
+    configs = configurations(tags, _seeds(seeds) or recipe.seeds, base, overrides, points)
+    return configs, list(points)
 
 
 def _grid(lines: list[str] | None) -> dict[str, list[Any]]:

@@ -44,8 +44,8 @@ class Verbs(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         end = args.index(_TEXTS) if _TEXTS in args else len(args)
-        rest = [argument for argument in args[:end] if argument != "--debug"] + args[end:]
-        return super().parse_args(ctx, ["--debug", *rest] if len(rest) < len(args) else rest)
+        others = [argument for argument in args[:end] if argument != "--debug"] + args[end:]
+        return super().parse_args(ctx, ["--debug", *others] if len(others) < len(args) else others)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         # What standard output cannot show is refused; standard error escapes it by itself.
@@ -80,16 +80,16 @@ class Verb(TyperCommand):
                 _fail(error, str(error), 2, debug)
             except KeyboardInterrupt as stop:
                 terminated = isinstance(stop, Terminated)
-                said, status = ("stopped", 143) if terminated else ("interrupted", 130)
-                kept = "".join(f"; {note}" for note in getattr(stop, "__notes__", ()))
-                _fail(stop, f"{said}{kept}; the same command continues", status, debug)
+                word, status = ("stopped", 143) if terminated else ("interrupted", 130)
+                notes = "".join(f"; {note}" for note in getattr(stop, "__notes__", ()))
+                _fail(stop, f"{word}{notes}; the same command continues", status, debug)
             except Exception as error:
-                ends = (sys.stdout, sys.stderr)
-                if isinstance(error, BrokenPipeError) and any(map(_is_unread, ends)):
+                streams = (sys.stdout, sys.stderr)
+                if isinstance(error, BrokenPipeError) and any(map(_is_unread, streams)):
                     raise  # typer exits silently: the reader closed our output, as `| head` does
                 reason = " ".join(f"{type(error).__name__}: {error}".split())
-                fault = _plug_in_of(error)
-                blamed = f"the fault of the plug-in {fault}" if fault else "our fault"
+                plug_in = _plug_in_of(error)
+                blamed = f"the fault of the plug-in {plug_in}" if plug_in else "our fault"
                 line = f"this is {blamed}: {reason} (--debug shows the traceback)"
                 _fail(error, line, 1, debug)
 
@@ -129,10 +129,10 @@ def _is_unread(stream: TextIO) -> bool:
 
 def _fail(error: BaseException, line: str, status: int, debug: bool) -> NoReturn:
     if processes.to_say():
-        shown = sys.stderr if processes.is_rank_zero() else sys.__stderr__
+        stream = sys.stderr if processes.is_rank_zero() else sys.__stderr__
         if debug:
-            traceback.print_exc(file=shown)
-        print(error_line(error, escaped(line)), file=shown)
+            traceback.print_exc(file=stream)
+        print(error_line(error, escaped(line)), file=stream)
     raise typer.Exit(status)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.ask import respond
-from holdfast.cli.learn import told
+from holdfast.cli.learn import source_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import lock_directory
 from holdfast.memory.memory import Memory
@@ -27,15 +27,15 @@ from tests.serving.chat_memories import FACTS, MORE, UNTAUGHT, copied, when
 )
 def test_in_every_position_of_a_fact_text_is_text(arguments, fact):
     texts = len(arguments) - arguments.index("--") - 1 if "--" in arguments else 0
-    assert told([one for one in arguments if one != "--"], texts) == [fact]
+    assert source_of([one for one in arguments if one != "--"], texts) == [fact]
 
 
 def test_a_source_is_a_source(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "who=me").write_text("")
-    assert told([]) is None
+    assert source_of([]) is None
     for source in ("-", "facts.jsonl", "symbol_qa", "who=me", "not here.jsonl"):
-        assert told([source]) == source  # what cannot be read is refused by its reader
+        assert source_of([source]) == source  # what cannot be read is refused by its reader
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_source_is_a_source(tmp_path, monkeypatch):
 )
 def test_what_is_neither_is_refused(arguments, texts, words):
     with pytest.raises(HoldfastError, match=words):
-        told(arguments, texts)
+        source_of(arguments, texts)
 
 
 def test_answers_are_marked_unless_the_weights_give_them(chat_memory: Path) -> None:
