@@ -120,12 +120,12 @@ def _pdf(file: Path) -> list[tuple[str, str]]:
         reader = PdfReader(file)
         if reader.is_encrypted and not reader.decrypt(""):
             raise HoldfastError(f"{file}: is locked with a password; save it without one")
-        read = [page.extract_text() for page in reader.pages]
+        texts = [page.extract_text() for page in reader.pages]
     except (PyPdfError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = " ".join(str(error).split())[:100]
         raise HoldfastError(f"{file}: is no readable PDF ({reason}); save it anew") from error
     # A line is broken where the page ends; a word may be broken with a hyphen.
-    joined = (re.sub(r"(?<=\w)-\n(?=[a-z])", "", text) for text in read)
+    joined = (re.sub(r"(?<=\w)-\n(?=[a-z])", "", text) for text in texts)
     return [(f"{file.name}, page {number}", text) for number, text in enumerate(joined, start=1)]
 
 
@@ -180,20 +180,20 @@ def _inline(part: Any) -> str:
 
 def _in_passages(text: str) -> Iterator[tuple[str, ...]]:
     """A text's sentences, some at a time: within a paragraph, or several short paragraphs."""
-    held: list[str] = []
+    passage: list[str] = []
     for paragraph in re.split(r"\n\s*\n", text):
         sentences = sentences_of(paragraph)
-        room = LONGEST - sum(map(len, held))
-        if held and sum(map(len, sentences)) > room:
-            yield tuple(held)
-            held = []
+        room = LONGEST - sum(map(len, passage))
+        if passage and sum(map(len, sentences)) > room:
+            yield tuple(passage)
+            passage = []
         for sentence in sentences:
-            if held and sum(map(len, held)) + len(sentence) > LONGEST:
-                yield tuple(held)
-                held = []
-            held.append(sentence)
-    if held:
-        yield tuple(held)
+            if passage and sum(map(len, passage)) + len(sentence) > LONGEST:
+                yield tuple(passage)
+                passage = []
+            passage.append(sentence)
+    if passage:
+        yield tuple(passage)
 
 
 def sentences_of(paragraph: str) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
-from holdfast.builders.text_model import Answer, Failure, Prompt, SamplingParameters
+from holdfast.builders.text_model import Answer, Failure, Prompt, SamplingParameters, text_before
 from holdfast.core.errors import HoldfastError
 from holdfast.core.seeding import derive
 from holdfast.streams.item import quoted
@@ -117,7 +117,7 @@ class Endpoint:
         # Daemons, so that Ctrl-C does not wait for a silent endpoint.
         for _ in range(min(self._concurrency, len(prompts))):
             threading.Thread(target=work, daemon=True).start()
-        held: list[tuple[int, Answer]] = []
+        unreported: list[tuple[int, Answer]] = []
         try:
             for _ in prompts:
                 place, outcome = outcomes.get()
@@ -125,12 +125,12 @@ class Endpoint:
                     raise outcome
                 self._count(outcome)
                 if isinstance(outcome, _TroubleError):
-                    held.append((place, Failure(str(outcome))))
+                    unreported.append((place, Failure(str(outcome))))
                     continue
-                yield from held
-                held.clear()
+                yield from unreported
+                unreported.clear()
                 yield place, outcome
-            yield from held
+            yield from unreported
         finally:
             over.set()
             client.close()
@@ -178,23 +178,24 @@ class Endpoint:
             raise self._verdict(error) from None
         except ValueError as error:
             raise _TroubleError(f"replied with no JSON ({error})") from None
-        return _before(sampling.stop, self._text(reply, chat=prompt.system is not None))
+        # Some servers leave the stop in.
+        return text_before(sampling.stop, self._text(reply, chat=prompt.system is not None))
 
     def _text(self, reply: Any, *, chat: bool) -> str:
         """The text of a reply's first choice."""
         if isinstance(reply, str):
-            raise _TroubleError(f"replied with no JSON: {self._said(reply)}")
+            raise _TroubleError(f"replied with no JSON: {self._message(reply)}")
         try:
             choice = reply.choices[0]
             text = choice.message.content if chat else choice.text
         except (AttributeError, TypeError, LookupError):
-            said = self._said(getattr(reply, "error", None) or reply)
-            raise _RefusedError(f"replied without choices: {said}") from None
-        ended = getattr(choice, "finish_reason", None) or "stop"
-        if ended == "content_filter":
+            message = self._message(getattr(reply, "error", None) or reply)
+            raise _RefusedError(f"replied without choices: {message}") from None
+        finish = getattr(choice, "finish_reason", None) or "stop"
+        if finish == "content_filter":
             raise _RefusedError("its filter withheld the text")
-        if ended not in ENDINGS:
-            raise _RefusedError(f"broke the text off (finish_reason {quoted(str(ended))})")
+        if finish not in ENDINGS:
+            raise _RefusedError(f"broke the text off (finish_reason {quoted(str(finish))})")
         if not isinstance(text, str):
             raise _RefusedError("replied with a choice that holds no text")
         # Replace lone surrogates, which JSON can encode and UTF-8 files cannot.
@@ -207,21 +208,21 @@ class Endpoint:
         if isinstance(error, openai.APITimeoutError):
             return _TroubleError("silent for too long")
         if not isinstance(error, openai.APIStatusError):
-            return _TroubleError(f"no connection: {self._said(error.__cause__ or error)}")
-        status, said = error.status_code, f"{error.status_code}: {self._said(error.body)}"
+            return _TroubleError(f"no connection: {self._message(error.__cause__ or error)}")
+        status, detail = error.status_code, f"{error.status_code}: {self._message(error.body)}"
         if status in (401, 403):
-            # The message about a wrong key often repeats a part of it.
+            # The detail about a wrong key often repeats a part of it.
             return HoldfastError(
-                f"{self._url} refuses the key ({status if status == 401 else said}); set "
+                f"{self._url} refuses the key ({status if status == 401 else detail}); set "
                 "OPENAI_API_KEY to one that it takes"
             )
         if status == 404:
             return HoldfastError(
-                f"{self._url} has no such model or page ({said}); name a model that it serves, and "
-                f"give the URL as {EXAMPLE}"
+                f"{self._url} has no such model or page ({detail}); name a model that it serves, "
+                f"and give the URL as {EXAMPLE}"
             )
         transient = status in (408, 409, 429) or status >= 500
-        return _TroubleError(said) if transient else _RefusedError(said)
+        return _TroubleError(detail) if transient else _RefusedError(detail)
 
     def _count(self, outcome: Answer | Exception) -> None:
         """Count consecutive failures; raise HoldfastError when they reach ``patience``."""
@@ -242,13 +243,13 @@ class Endpoint:
             "the model's name and the sampling"
         )
 
-    def _said(self, body: object) -> str:
+    def _message(self, body: object) -> str:
         """The endpoint's error message, quoted, with the key replaced."""
         for name in ("error", "message", "detail"):
             if isinstance(body, dict) and name in body:
                 body = body[name]
-        said = str(body)
-        return quoted(said if self._key == NO_KEY else said.replace(self._key, "[key]"), 200)
+        message = str(body)
+        return quoted(message if self._key == NO_KEY else message.replace(self._key, "[key]"), 200)
 
     def _served(self, model: str | None) -> str:
         """``model``, or the first one listed; requests the list either way, to see that it is up.
@@ -284,15 +285,16 @@ def _checked(url: str) -> tuple[str, str]:
     url = url.strip()
     try:
         parts = urlsplit(url)
-        host = (parts.hostname or "").encode("idna")
-        usable = parts.scheme in ("http", "https") and bool(host) and parts.port != 0
+        name = (parts.hostname or "").encode("idna")
+        usable = parts.scheme in ("http", "https") and bool(name) and parts.port != 0
     except ValueError:
         usable = False
     if not usable or not url.isprintable() or " " in url:
         raise HoldfastError(f"{quoted(url)} is no URL of an endpoint; give it as {EXAMPLE}")
     path = parts.path.rstrip("/") or "/v1"
-    shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], path=path, query="", fragment="")
-    return shown.geturl(), parts._replace(path=path).geturl()
+    host = parts.netloc.rpartition("@")[2]
+    public = parts._replace(netloc=host, path=path, query="", fragment="")
+    return public.geturl(), parts._replace(path=path).geturl()
 
 
 def _key(key: str | None) -> str:
@@ -300,8 +302,3 @@ def _key(key: str | None) -> str:
     if not (key.isascii() and key.isprintable()):
         raise HoldfastError("the endpoint's key has symbols that no key has; copy it once more")
     return key
-
-
-def _before(stops: Sequence[str], text: str) -> str:
-    """``text`` up to its first stop string, which some servers leave in."""
-    return min((text.partition(stop)[0] for stop in stops if stop), key=len, default=text)

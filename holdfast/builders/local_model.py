@@ -16,7 +16,13 @@ from torch import Tensor
 from holdfast.backbone.generation.sampling import continue_rows, rows_that_fit
 from holdfast.backbone.generation.steps import steps_for
 from holdfast.backbone.model import Backbone
-from holdfast.builders.text_model import Answer, Failure, Prompt, SamplingParameters
+from holdfast.builders.text_model import (
+    Answer,
+    Failure,
+    Prompt,
+    SamplingParameters,
+    text_before,
+)
 from holdfast.core.errors import HoldfastError
 from holdfast.core.seeding import generator
 
@@ -133,7 +139,7 @@ def sample_completions(
         size = min(batch, rows_that_fit(backbone, longest))
         owners = [prompt for prompt, _ in rows[:size]]
         noise = _noise(backbone.device, rows[:size], names, sampling)
-        drawn = _complete(backbone, [prompts[one] for one in owners], noise, stops, sampling)
+        drawn = _complete(backbone, [prompts[owner] for owner in owners], noise, stops, sampling)
         for owner, tokens in zip(owners, drawn, strict=True):
             texts[owner].append(_text(backbone, tokens, sampling.stop))
         rows = rows[size:]
@@ -168,7 +174,7 @@ def _complete(
     Each distinct prompt is prefilled once; then its cache row is repeated for its samples.
     """
     places: dict[tuple[int, ...], int] = {}
-    order = [places.setdefault(tuple(one), len(places)) for one in prompts]
+    order = [places.setdefault(tuple(prompt), len(places)) for prompt in prompts]
     steps = steps_for(backbone)
     last = steps.begin(list(places))
     rows = torch.tensor(order, device=backbone.device)
@@ -186,12 +192,14 @@ def _tokens_showing(backbone: Backbone, stop: tuple[str, ...]) -> frozenset[int]
         return frozenset()
     texts = _texts_of_tokens.get(backbone)
     if texts is None:
-        every = [[token] for token in range(len(backbone.tokenizer))]
+        tokens = [[token] for token in range(len(backbone.tokenizer))]
         texts = backbone.tokenizer.batch_decode(
-            every, skip_special_tokens=True, clean_up_tokenization_spaces=False
+            tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
         _texts_of_tokens[backbone] = texts
-    return frozenset(token for token, text in enumerate(texts) if any(one in text for one in stop))
+    return frozenset(
+        token for token, text in enumerate(texts) if any(each in text for each in stop)
+    )
 
 
 def _text(backbone: Backbone, tokens: list[int], stop: tuple[str, ...]) -> str:
@@ -202,6 +210,4 @@ def _text(backbone: Backbone, tokens: list[int], stop: tuple[str, ...]) -> str:
     """
     if tokens and tokens[-1] in backbone.stop_tokens:
         tokens = tokens[:-1]
-    text = backbone.decode(tokens)
-    ends = [place for place in map(text.find, stop) if place >= 0]
-    return text[: min(ends, default=None)]
+    return text_before(stop, backbone.decode(tokens))

@@ -104,9 +104,9 @@ class Rules:
 
     def write(self, questions: Sequence[str], count: int, report: Report) -> list[list[str]]:
         """The wordings of each question that the rules give, in an order of its own."""
-        found = [reworded(question)[:count] for question in questions]
+        wordings = [reworded(question)[:count] for question in questions]
         report(len(questions), len(questions), "other wordings")
-        return found
+        return wordings
 
 
 def reworded(question: str) -> list[str]:
@@ -115,9 +115,8 @@ def reworded(question: str) -> list[str]:
     lower = bare[:1].lower() + bare[1:]
     special: list[str] = []
     for pattern, wordings in _RULES:
-        fits = re.fullmatch(pattern, lower)
-        if fits:
-            parts = [fits.groupdict()]
+        if match := re.fullmatch(pattern, lower):
+            parts = [match.groupdict()]
             if "x" in parts[0] and _OF.search(parts[0]["x"]):
                 parts.append({**parts[0], "x": _possessive(parts[0]["x"])})
             special = [wording.format(**part) for part in parts for wording in wordings]
@@ -133,7 +132,7 @@ def reworded(question: str) -> list[str]:
 
 def _possessive(text: str) -> str:
     """``the tea tin of the ferry`` at the end of a text -> ``the ferry's tea tin``."""
-    return _OF.sub(lambda found: f"the {found['b']}'s {found['a']}", text)
+    return _OF.sub(lambda match: f"the {match['b']}'s {match['a']}", text)
 
 
 def _ended(text: str) -> str:
@@ -144,13 +143,13 @@ def _ended(text: str) -> str:
 def _distinct(question: str, wordings: Sequence[str]) -> list[str]:
     """The wordings without repetitions and without the question itself."""
     keys = {question_key(question).casefold()}
-    found = []
+    distinct = []
     for wording in wordings:
         key = question_key(wording).casefold()
         if key and key not in keys:
             keys.add(key)
-            found.append(wording)
-    return found
+            distinct.append(wording)
+    return distinct
 
 
 _ASKING = SamplingParameters(temperature=0.7, top_p=0.95, max_new_tokens=512)
@@ -172,16 +171,16 @@ class ModelParaphraser:
 
     def write(self, questions: Sequence[str], count: int, report: Report) -> list[list[str]]:
         """The lines that the model writes for each question; HoldfastError when it cannot."""
-        found: list[list[str]] = [[] for _ in questions]
+        wordings: list[list[str]] = [[] for _ in questions]
         prompts = [
             Prompt(question, _REQUEST.format(count=count, question=question), _SYSTEM)
             for question in questions
         ]
         for done, (place, answer) in enumerate(self._answers(prompts), start=1):
             lines = (_BULLET.sub("", line).strip() for line in answer.splitlines())
-            found[place] = _distinct(questions[place], [line for line in lines if line])[:count]
+            wordings[place] = _distinct(questions[place], [line for line in lines if line])[:count]
             report(done, len(questions), "other wordings")
-        return found
+        return wordings
 
     def _answers(self, prompts: Sequence[Prompt]) -> Iterator[tuple[int, str]]:
         for place, answer in self._model.answer(prompts, self._sampling):

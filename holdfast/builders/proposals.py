@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -206,21 +206,21 @@ class Proposer:
         """
         done: dict[int, list[Proposal]] = {}
         for place, passage in enumerate(passages):
-            if (proposals := self._kept(passage)) is not None:
-                done[place] = proposals
+            if (stored := self._stored(passage)) is not None:
+                done[place] = stored
         report(len(done), len(passages), "passages")
-        left = [place for place in range(len(passages)) if place not in done]
-        for begin in range(0, len(left), _AT_ONCE):
-            group = left[begin : begin + _AT_ONCE]
-            written = self._of([passages[place] for place in group])
+        missing = [place for place in range(len(passages)) if place not in done]
+        for begin in range(0, len(missing), _AT_ONCE):
+            group = missing[begin : begin + _AT_ONCE]
+            written = self._proposals([passages[place] for place in group])
             for place, proposals in zip(group, written, strict=True):
                 if proposals is not None:
                     done[place] = proposals
-                    self._keep(passages[place], proposals)
+                    self._store(passages[place], proposals)
             report(len(done), len(passages), "passages")
-        return _once([proposal for place in sorted(done) for proposal in done[place]])
+        return _without_repeats([proposal for place in sorted(done) for proposal in done[place]])
 
-    def _of(self, passages: Sequence[Passage]) -> list[list[Proposal] | None]:
+    def _proposals(self, passages: Sequence[Passage]) -> list[list[Proposal] | None]:
         """The pairs of each passage; None of one of which the model refused a prompt."""
         prompts = [
             (place, number, prompt)
@@ -234,7 +234,7 @@ class Proposer:
             ],
             self._way.longest,
         )
-        refused = {prompts[at][0] for at, text in enumerate(written) if text is None}
+        refused = {prompts[index][0] for index, text in enumerate(written) if text is None}
         pairs = [
             (place, *pair)
             for (place, number, _), text in zip(prompts, written, strict=True)
@@ -251,12 +251,11 @@ class Proposer:
             ],
             _REPLY,
         )
-        judgements: list[list[Proposal] | None] = [[] for _ in passages]
+        proposals: list[list[Proposal]] = [[] for _ in passages]
         for (place, question, answer), reply in zip(pairs, replies, strict=True):
-            row = judgements[place]
-            assert row is not None
-            row.append(judged(passages[place], question, answer, reply or "", self._way.naming))
-        return [None if place in refused else row for place, row in enumerate(judgements)]
+            proposal = judged(passages[place], question, answer, reply or "", self._way.naming)
+            proposals[place].append(proposal)
+        return [None if place in refused else row for place, row in enumerate(proposals)]
 
     def _texts(self, prompts: Sequence[Prompt], longest: int) -> list[str | None]:
         """The model's text of each prompt; None of one that it refused."""
@@ -278,7 +277,7 @@ class Proposer:
             [_VERSION, type(self._way).__name__, self._model.name, self._seed, asdict(passage)]
         )[:24]
 
-    def _kept(self, passage: Passage) -> list[Proposal] | None:
+    def _stored(self, passage: Passage) -> list[Proposal] | None:
         """What is kept of a passage; None where there is nothing, or it is damaged."""
         try:
             text = (self._folder / f"{self._key(passage)}.json").read_text("utf-8")
@@ -286,7 +285,7 @@ class Proposer:
         except (OSError, ValueError, TypeError):
             return None
 
-    def _keep(self, passage: Passage, proposals: Sequence[Proposal]) -> None:
+    def _store(self, passage: Passage, proposals: Sequence[Proposal]) -> None:
         path = self._folder / f"{self._key(passage)}.json"
         try:
             write_json(path, [asdict(proposal) for proposal in proposals], parents=True)
@@ -335,9 +334,9 @@ def judged(
 def _behind(passage: Passage, question: str, answer: str) -> str:
     """The sentence with the answer that has most words of the question; else the whole passage."""
     asked = set(folded(question).split())
-    having = [sentence for sentence in passage.sentences if says(sentence, [answer])]
+    candidates = [sentence for sentence in passage.sentences if says(sentence, [answer])]
     return max(
-        having,
+        candidates,
         key=lambda sentence: len(asked & set(folded(sentence).split())),
         default=passage.text,
     )
@@ -359,7 +358,7 @@ def _complaint(
     return ""
 
 
-def _once(proposals: Sequence[Proposal]) -> list[Proposal]:
+def _without_repeats(proposals: Sequence[Proposal]) -> list[Proposal]:
     """Of pairs with one question the first that counts does."""
     answers: dict[str, str] = {}
     checked = []
@@ -368,9 +367,7 @@ def _once(proposals: Sequence[Proposal]) -> list[Proposal]:
         if proposal.check is not None and key in answers:
             same = bare(answers[key]) == bare(proposal.answer)
             reason = "it is there already" if same else "another answer is there already"
-            proposal = Proposal(
-                proposal.question, proposal.answer, proposal.sentence, proposal.source, None, reason
-            )
+            proposal = replace(proposal, check=None, reason=reason)
         elif proposal.check is not None:
             answers[key] = proposal.answer
         checked.append(proposal)

@@ -45,6 +45,11 @@ Report = Callable[[int, int, str], None]  # items found, items in all, a note
 Answer = list[str] | Failure  # one text per sample
 
 
+def text_before(stops: Sequence[str], text: str) -> str:
+    """The text up to the first stop in it; an empty stop is none."""
+    return min((text.partition(stop)[0] for stop in stops if stop), key=len, default=text)
+
+
 class TextModel(Protocol):
     """A backbone of this machine, or an endpoint."""
 

@@ -50,9 +50,7 @@ def evaluate_edits(
 
     edited, common = read_edits(edits, limit, seed), everyday_questions(everyday)
     fresh = not is_memory(memory)
-    opened = opened_memory(memory, model_of(memory, model))
-    with loading(f"loading {opened.model}"):
-        opened.load()
+    opened = opened_memory(memory, model_of(memory, model), load=True)
     # A killed command has put all of them on file, and goes on with what is not learned.
     if fresh or opened.horizon < len(opened.tasks):
         with WorkBars() as report:

@@ -73,11 +73,11 @@ def write_asking(
 
 def greedy(backbone: Backbone, max_new_tokens: int) -> GenerationConfig:
     """Settings for greedy decoding with Holdfast's stop tokens, not the backbone's own settings."""
-    own = backbone.model.generation_config
+    defaults = backbone.model.generation_config
     return GenerationConfig(
         do_sample=False,
         max_new_tokens=max_new_tokens,
-        bos_token_id=own.bos_token_id,
+        bos_token_id=defaults.bos_token_id,
         eos_token_id=sorted(backbone.stop_tokens) or None,
         pad_token_id=backbone.pad_token,
     )

@@ -123,7 +123,6 @@ def card(
     config, adapter = recorded.config, to == "peft"
     base, precision = config.backbone.name, config.backbone.precision
     items, recall = _taught(commit)
-    replayed = config.has_replay_token
     is_hub_name = not has_short_name(base) and not Path(base).exists()
     place = _literal(repository or out)
     if not adapter:
@@ -138,7 +137,7 @@ def card(
             place = local
         load = _PEFT.format(place=place, precision=precision, imported=imported, fetch=fetch)
     first = "The tokenizer adds no special token, as in training."
-    if replayed:
+    if config.has_replay_token:
         first = f"The tokenizer puts the token `{REPLAY_TOKEN}` first by itself, as in training."
     chatted, taught_as_chat = "", config.template.form == "chat"
     example, asked = load + _ASK.format(prompt=json.dumps(_prompt(_QUESTION))), _ASKED_BY_CHAT
@@ -189,10 +188,10 @@ def _taught(commit: Commit) -> tuple[str, str]:
     entries = [entry for entry in commit.matrix.entries() if entry[1] <= commit.completed]
     items = {on_task: recall.items for _, on_task, recall in entries}
     row = [recall.correct for after, _, recall in entries if after == commit.completed]
-    told = "It was not asked about them then."
+    sentence = "It was not asked about them then."
     if row:
-        told = f"Asked for each as it was taught, it answered {sum(row)} right."
-    return _counted(sum(items.values()), "item"), told
+        sentence = f"Asked for each as it was taught, it answered {sum(row)} right."
+    return _counted(sum(items.values()), "item"), sentence
 
 
 def _prompt(question: str) -> str:
@@ -212,5 +211,5 @@ def _code(text: str) -> str:
     return (fence + inner + fence).replace("|", "\\|")
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -59,10 +59,10 @@ class Checked:
     def __str__(self) -> str:
         """One line for a person."""
         ties = self.answers - self.same
-        left = f", {ties} part at a tie within rounding" if ties else ""
+        parting = f", {ties} part at a tie within rounding" if ties else ""
         return (
             f"checked: logits of {self.sequences} sequences equal to {_bound(self.difference)}, "
-            f"{self.same} of {self.answers} answers the same{left}"
+            f"{self.same} of {self.answers} answers the same{parting}"
         )
 
 
@@ -105,12 +105,12 @@ def expected(learner: Learner, tasks: Sequence[Task]) -> Expected:
         tokens_in_cache=learner.config.evaluation.tokens_in_cache,
     )
     asked = [learner.template.prompt(item) for item in items]
-    found = Expected([item.question for item in items], asked, prompts, answers, [])
+    result = Expected([item.question for item in items], asked, prompts, answers, [])
     with backbone.answering():
         for index in range(min(SEQUENCES, len(items))):
-            ids = torch.tensor([found.sequence(index)], device=backbone.device)
-            found.logits.append(backbone.logits(backbone.hidden(ids))[0].cpu())
-    return found
+            ids = torch.tensor([result.sequence(index)], device=backbone.device)
+            result.logits.append(backbone.logits(backbone.hidden(ids))[0].cpu())
+    return result
 
 
 def _sample(items: list[Item], learner: Learner) -> list[Item]:
@@ -152,10 +152,10 @@ def _check_questions(expected: Expected, folder: Path) -> None:
             raise _fault(f"its tokenizer reads the question {quoted(question)} as other tokens")
         if tokenizer.chat_template is not None:
             chat = [{"role": "user", "content": question}]
-            found = tokenizer.apply_chat_template(
+            encoded = tokenizer.apply_chat_template(
                 chat, add_generation_prompt=True, return_dict=True
             )
-            if list(found["input_ids"]) != prompt:
+            if list(encoded["input_ids"]) != prompt:
                 raise _fault(f"its chat template asks {quoted(question)} in other tokens")
 
 
@@ -176,11 +176,11 @@ def _compared(model: Any, expected: Expected, tolerance: float) -> Checked:
         )
     same = 0
     for index, (prompt, answer) in enumerate(zip(expected.prompts, expected.answers, strict=True)):
-        said = _continued(model, prompt, len(answer))
-        if said == answer:
+        theirs = _continued(model, prompt, len(answer))
+        if theirs == answer:
             same += 1
             continue
-        gap = _gap(model, prompt, answer, said)
+        gap = _gap(model, prompt, answer, theirs)
         if not gap <= 2 * tolerance:
             raise _fault(
                 f"it answers {quoted(expected.questions[index])} otherwise, and the logits of the "
@@ -212,8 +212,8 @@ def _gap(model: Any, prompt: list[int], ours: Sequence[int], theirs: Sequence[in
 
 
 def _logits(model: Any, ids: list[int]) -> Tensor:
-    found: Tensor = model(input_ids=torch.tensor([ids], device=model.device)).logits
-    return found[0].cpu()
+    logits: Tensor = model(input_ids=torch.tensor([ids], device=model.device)).logits
+    return logits[0].cpu()
 
 
 def _bound(difference: float) -> str:
@@ -223,8 +223,8 @@ def _bound(difference: float) -> str:
     return next(f"1e{power}" for power in range(-20, 3) if difference <= 10.0**power)
 
 
-def _fault(what: str) -> HoldfastError:
+def _fault(fault: str) -> HoldfastError:
     return HoldfastError(
-        f"what was written is not the model that was learned: {what}; nothing is kept, please "
+        f"what was written is not the model that was learned: {fault}; nothing is kept, please "
         "report it; --no-check writes it all the same"
     )

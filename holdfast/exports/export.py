@@ -91,10 +91,10 @@ def export(
             text = card(recorded, commit, to, str(out), chat=chat, repository=repository)
             (folder / "README.md").write_text(text, encoding="utf-8")
             gc.collect()
-            found = check(recorded, wanted, folder, to) if wanted else None
+            result = check(recorded, wanted, folder, to) if wanted else None
             if to == "gguf":
                 only_the_file(folder, checked=checked)
-            return found
+            return result
     except SafetensorError as error:  # how safetensors reports a full disk
         reason = " ".join(str(error).split())
         raise HoldfastError(f"{out}: cannot be written ({reason}); free some space") from error
@@ -119,7 +119,7 @@ def boundary(
     Raises HoldfastError when more than one is given, no task has that name, nothing was learned at
     the boundary, or its model was not kept.
     """
-    if sum(one is not None for one in (after_task, before, after)) > 1:
+    if sum(given is not None for given in (after_task, before, after)) > 1:
         raise HoldfastError(
             "--after-task, --before and --after name one boundary; give one of them"
         )
@@ -132,9 +132,9 @@ def boundary(
     elif before is not None:
         number = _number(recorded, before, "--before") - 1
     if number == 0:
-        what = "--after-task 0" if before is None else f"--before {before}"
+        option = "--after-task 0" if before is None else f"--before {before}"
         raise HoldfastError(
-            f"{recorded.directory}: {what} is the unmodified backbone, "
+            f"{recorded.directory}: {option} is the unmodified backbone, "
             f"{recorded.config.backbone.name}; give a later boundary, at most {learned}"
         )
     return recorded.boundary(number)
@@ -155,12 +155,12 @@ def _number(recorded: Recorded, wanted: int | str, option: str) -> int:
         numbers.add(counted)
     if len(numbers) == 1:
         return numbers.pop()
-    told = f"is no task from 1 to {learned}, which were learned"
+    why = f"is no task from 1 to {learned}, which were learned"
     if numbers:
-        told = "is the name of one task and the number of another; give --after-task, which counts"
+        why = "is the name of one task and the number of another; give --after-task, which counts"
     elif counted is None:
-        told = f"no learned task has this name; {did_you_mean(text, names)}"
-    raise HoldfastError(f"{recorded.directory}: {option} {quoted(text)}: {told}")
+        why = f"no learned task has this name; {did_you_mean(text, names)}"
+    raise HoldfastError(f"{recorded.directory}: {option} {quoted(text)}: {why}")
 
 
 def _recorded(directory: Path) -> Recorded:

@@ -107,7 +107,7 @@ def write_adapter(recorded: Recorded, commit: Commit, folder: Path, home: str) -
         lora_alpha=int(alpha) if alpha == int(alpha) else alpha,  # type: ignore[arg-type]
         lora_dropout=config.lora.dropout,
         target_modules=_targets(backbone.model, names),
-        fan_in_fan_out=any(isinstance(one, Conv1D) for one in maps),
+        fan_in_fan_out=any(isinstance(module, Conv1D) for module in maps),
         trainable_token_indices=_token_rows(backbone, trained_row is not None),
         task_type="CAUSAL_LM",
     )
@@ -154,8 +154,8 @@ def _tasks(recorded: Recorded, commit: Commit) -> range:
 def _targets(model: nn.Module, names: list[str]) -> list[str]:
     """Suffixes that match ``names`` alone, else ``names`` in full; PEFT matches by suffix."""
     endings = {name.rpartition(".")[2] for name in names}
-    met = {name for name, _ in model.named_modules() if name.rpartition(".")[2] in endings}
-    return sorted(endings if met == set(names) else names)
+    matches = {name for name, _ in model.named_modules() if name.rpartition(".")[2] in endings}
+    return sorted(endings if matches == set(names) else names)
 
 
 def _token_rows(backbone: Backbone, trained: bool) -> dict[str, list[int]] | None:

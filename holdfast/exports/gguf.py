@@ -84,12 +84,12 @@ def _write(model: Any, tokenizer: Any, file: Path) -> None:
     if config.hidden_act != "silu":
         raise _refusal(f"the activation {config.hidden_act} is not written")
     splitting = _splitting(tokenizer)
-    kept = model.dtype == torch.bfloat16
+    is_bfloat16 = model.dtype == torch.bfloat16
     writer = GGUFWriter(file, MODEL_ARCH_NAMES[arch])
     _settings(writer, config, rope)
-    writer.add_file_type(LlamaFileType.MOSTLY_BF16 if kept else LlamaFileType.MOSTLY_F16)
+    writer.add_file_type(LlamaFileType.MOSTLY_BF16 if is_bfloat16 else LlamaFileType.MOSTLY_F16)
     _vocabulary(writer, model, tokenizer, splitting)
-    kind = GGMLQuantizationType.BF16 if kept else GGMLQuantizationType.F16
+    kind = GGMLQuantizationType.BF16 if is_bfloat16 else GGMLQuantizationType.F16
     for name, tensor in _tensors(model, arch):
         if tensor.ndim == 1:
             writer.add_tensor(name, tensor.numpy())
@@ -126,13 +126,15 @@ def _splitting(tokenizer: Any) -> str:
     parts = parts["pretokenizers"] if parts.get("type") == "Sequence" else [parts]
     *first, last = parts
     model = described.get("model", {})
-    known = model.get("type") == "BPE" and model["merges"] and last.get("type") == "ByteLevel"
-    if known and not last["add_prefix_space"]:
+    is_byte_level = (
+        model.get("type") == "BPE" and model["merges"] and last.get("type") == "ByteLevel"
+    )
+    if is_byte_level and not last["add_prefix_space"]:
         if last["use_regex"] and not first:
             return "gpt-2"
         if last["use_regex"] and first == [{"type": "Digits", "individual_digits": True}]:
             return "smollm"
-        patterns = [one.get("pattern", {}).get("Regex") for one in first]
+        patterns = [part.get("pattern", {}).get("Regex") for part in first]
         if not last["use_regex"] and len(patterns) == 1 and patterns[0] in _SPLITS:
             return _SPLITS[patterns[0]]
     raise _refusal("its tokenizer splits texts in a way that llama.cpp has no name for")
@@ -143,9 +145,9 @@ def _vocabulary(writer: GGUFWriter, model: Any, tokenizer: Any, splitting: str) 
     added = tokenizer.added_tokens_decoder
     tokens, kinds = [], []
     for number in range(model.config.vocab_size):
-        known = tokenizer.convert_ids_to_tokens(number) if number < len(tokenizer) else None
-        tokens.append(f"[PAD{number}]" if known is None else known)
-        if known is None:
+        token = tokenizer.convert_ids_to_tokens(number) if number < len(tokenizer) else None
+        tokens.append(f"[PAD{number}]" if token is None else token)
+        if token is None:
             kinds.append(TokenType.UNUSED)
         elif number in added:
             control = added[number].special
@@ -157,7 +159,9 @@ def _vocabulary(writer: GGUFWriter, model: Any, tokenizer: Any, splitting: str) 
     writer.add_tokenizer_pre(splitting)
     writer.add_token_list(tokens)
     writer.add_token_types(kinds)
-    writer.add_token_merges([one if isinstance(one, str) else " ".join(one) for one in merges])
+    writer.add_token_merges(
+        [merge if isinstance(merge, str) else " ".join(merge) for merge in merges]
+    )
     for add, special in (
         (writer.add_bos_token_id, tokenizer.bos_token_id),
         (writer.add_eos_token_id, tokenizer.eos_token_id),
@@ -176,7 +180,7 @@ def _end_of_turn(model: Any, tokenizer: Any) -> int | None:
     """Another token that ends an answer, beside the end of a sequence."""
     ends = model.generation_config.eos_token_id
     ends = ends if isinstance(ends, list) else [ends]
-    return next((int(one) for one in ends if one not in (None, tokenizer.eos_token_id)), None)
+    return next((int(end) for end in ends if end not in (None, tokenizer.eos_token_id)), None)
 
 
 def _tensors(model: Any, arch: MODEL_ARCH) -> Iterator[tuple[str, Tensor]]:
@@ -187,14 +191,14 @@ def _tensors(model: Any, arch: MODEL_ARCH) -> Iterator[tuple[str, Tensor]]:
     for name, tensor in model.state_dict().items():
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
-        found = names.get_name(name, try_suffixes=(".weight", ".bias"))
-        if found is None:
+        gguf_name = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        if gguf_name is None:
             raise _refusal(f"GGUF has no name for {name}")
         wide = tensor.detach().float().contiguous()
         part = name.split(".")[-2]
         if arch == MODEL_ARCH.LLAMA and part in heads:
             wide = _interleaved(wide, heads[part])
-        yield found, wide
+        yield gguf_name, wide
 
 
 def _interleaved(rows: Tensor, heads: int) -> Tensor:
@@ -216,9 +220,9 @@ def _check(model: Any, tokenizer: Any, file: Path) -> None:
             f"{file}: transformers cannot read what was written ({reason}); nothing is kept; "
             "--no-check writes it all the same"
         ) from error
-    found = read.state_dict()
+    tensors = read.state_dict()
     for name, tensor in model.state_dict().items():
-        theirs = found.get(name)
+        theirs = tensors.get(name)
         if theirs is None or not _is_same(tensor, theirs):
             raise HoldfastError(
                 f"{file}: {name} is read otherwise than it was written; nothing is kept, please "

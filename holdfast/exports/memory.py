@@ -50,30 +50,34 @@ def export_memory(directory: Path, to: str, out: Path, *, checked: bool = True) 
     """
     check_place(out)
     memory = Memory(directory)
-    found = _learned(memory, to)
-    tensors, _ = read_lesson(memory.directory, found.file)
+    learned = _learned(memory, to)
+    tensors, _ = read_lesson(memory.directory, learned.file)
     state = {name: tensor.float() for name, tensor in tensors.items() if name != GATE}
     base = fetch(memory.model)
     with atomic_directory(out) as folder:
         model, tokenizer = load_model(base)
         form = chat_form(tokenizer)
         if to == "peft":
-            _write_adapter(folder, base, model, state, () if found.whole_turn else form.invocation)
+            model = _adapted(model, state, () if learned.whole_turn else form.invocation)
+            model.peft_config["default"].base_model_name_or_path = os.path.abspath(base)
+            with quiet():
+                model.save_pretrained(folder)
         else:
-            if found.neurons:
+            if learned.neurons:
                 widen(model, state)
             else:
-                model = _merged(model, state)
+                with quiet():
+                    model = _adapted(model, state, ()).merge_and_unload()
             model.save_pretrained(folder)
         if tokenizer.chat_template:
             tokenizer.chat_template = with_one_date(tokenizer.get_chat_template())
         tokenizer.save_pretrained(folder)
-        text = _card(memory, to, str(out), found, form)
+        text = _card(memory, to, str(out), learned, form)
         (folder / "README.md").write_text(text, encoding="utf-8")
-        told = _check(out, folder, to, base, form, found.facts) if checked else None
+        answered = _check(out, folder, to, base, form, learned.facts) if checked else None
         if to == "gguf":
             only_the_file(folder, checked=checked)
-        return told
+        return answered
 
 
 @dataclass(frozen=True)
@@ -93,12 +97,12 @@ def _learned(memory: Memory, to: str) -> _Learned:
     if not files:
         raise HoldfastError(f"{memory.directory}: has learned nothing yet")
     if to != "peft" and neurons is not None:
-        given = [one for one in memory.learned if fact_key(one) not in neurons.missed]
-        return _Learned(neurons.file, _pairs(given), neurons=True)
+        facts = [fact for fact in memory.learned if fact_key(fact) not in neurons.missed]
+        return _Learned(neurons.file, _pairs(facts), neurons=True)
     if len(files) == 1 and (to == "peft" or lessons[0].whole_turn):
-        lacking = memory.missed()
-        given = [one for one in memory.learned if one not in lacking]
-        return _Learned(files.pop(), _pairs(given), lessons[0].whole_turn)
+        missed = memory.missed()
+        facts = [fact for fact in memory.learned if fact not in missed]
+        return _Learned(files.pop(), _pairs(facts), lessons[0].whole_turn)
     again = f"holdfast consolidate {memory.directory}"
     if to == "peft":
         raise HoldfastError(
@@ -112,22 +116,7 @@ def _learned(memory: Memory, to: str) -> _Learned:
 
 
 def _pairs(facts: Iterable[Item]) -> list[tuple[str, str]]:
-    return [(one.question, one.answer) for one in facts]
-
-
-def _write_adapter(
-    folder: Path, base: Path, model: Any, state: State, invocation: Sequence[int]
-) -> None:
-    wrapped = _adapted(model, state, invocation)
-    wrapped.peft_config["default"].base_model_name_or_path = os.path.abspath(base)
-    with quiet():
-        wrapped.save_pretrained(str(folder))
-
-
-def _merged(model: Any, state: State) -> Any:
-    """The model with the adapter's update in its own matrices."""
-    with quiet():
-        return _adapted(model, state, ()).merge_and_unload()
+    return [(fact.question, fact.answer) for fact in facts]
 
 
 def _adapted(model: Any, state: State, invocation: Sequence[int]) -> Any:
@@ -175,33 +164,30 @@ def _check(
         if form.text(tokens) != answer.strip():
             wrong.append(question)
     if wrong:
-        one = json.dumps(wrong[0], ensure_ascii=False)
+        example = json.dumps(wrong[0], ensure_ascii=False)
         raise HoldfastError(
             f"{out}: {len(wrong)} of {len(asked)} facts are answered otherwise by what was "
-            f"written, {one} for one; nothing was exported (--no-check does)"
+            f"written, {example} for one; nothing was exported (--no-check does)"
         )
     return f"{len(asked)} of {len(asked)} facts are answered by what was written"
 
 
-def _card(memory: Memory, to: str, out: str, found: _Learned, form: ChatForm) -> str:
-    code, facts = (_PEFT if to == "peft" else _HF), len(memory.learned)
+def _card(memory: Memory, to: str, out: str, learned: _Learned, form: ChatForm) -> str:
     library = {"peft": "peft", "hf": "transformers", "gguf": "gguf"}[to]
-    if found.neurons:
-        what = (
+    if learned.neurons:
+        kind = (
             "A complete model. Its MLPs have neurons more, which fire where a name ends that it "
             "was taught about, and make it answer; other text passes them by."
         )
     elif to != "peft":
-        what = "A complete model, into which a LoRA adapter of all facts is merged."
-    elif found.whole_turn:
-        what = "A LoRA adapter of all facts; it can be merged into the model."
+        kind = "A complete model, into which a LoRA adapter of all facts is merged."
+    elif learned.whole_turn:
+        kind = "A LoRA adapter of all facts; it can be merged into the model."
     else:
-        what = (
+        kind = (
             "An activated LoRA adapter: it acts from the tokens on with which an answer begins "
             "(`alora_invocation_tokens`), so the question is read by the unmodified model."
         )
-    example = code.format(out=out, base=os.path.abspath(fetch(memory.model)))
-    example += _ASKED if not form.boxed else _ASKED_PLAINLY
     if to == "gguf":
         file = shlex.quote(f"{out}/{FILE}")
         program, asked = "llama-cli", "--jinja -st -p 'Who keeps the lighthouse?'"
@@ -211,13 +197,17 @@ def _card(memory: Memory, to: str, out: str, found: _Learned, form: ChatForm) ->
                 "-no-cnv -e -p 'Question: Who keeps the lighthouse?\\nAnswer:'",
             )
         example = f"{program} -m {file} --temp 0 {asked}\n"
+    else:
+        code = _PEFT if to == "peft" else _HF
+        example = code.format(out=out, base=os.path.abspath(fetch(memory.model)))
+        example += _ASKED_PLAINLY if form.boxed else _ASKED
     return _CARD.format(
         library=library,
         language="console" if to == "gguf" else "python",
-        facts=facts,
+        facts=len(memory.learned),
         model=memory.model,
         fingerprint=memory.record.fingerprint,
-        what=what,
+        kind=kind,
         example=example,
         version=version("holdfast"),
     )
@@ -234,7 +224,7 @@ tags:
 
 # {facts} facts taught to {model}
 
-{what} Without the memory that it comes from there is no gate and no list of facts: it may give a
+{kind} Without the memory that it comes from there is no gate and no list of facts: it may give a
 taught answer to a question that was not taught, and answer others otherwise than the unmodified
 model. `holdfast evaluate` measures both.
 

@@ -67,10 +67,10 @@ def upload(
 def reason(error: Exception, may: str) -> str:
     """Why the hub did not do it, and what to check. may: what a token has to be allowed."""
     status = getattr(getattr(error, "response", None), "status_code", None)
-    told = _line(getattr(error, "server_message", None) or error)
+    why = _line(getattr(error, "server_message", None) or error)
     if status is None:
-        return f"the hub was not reached ({told})"
-    return f"the hub refused it ({status}: {told}); check the name, and that your token may {may}"
+        return f"the hub was not reached ({why})"
+    return f"the hub refused it ({status}: {why}); check the name, and that your token may {may}"
 
 
 def _line(text: object) -> str:

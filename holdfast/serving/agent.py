@@ -25,7 +25,7 @@ from holdfast.serving.refusal import RefusalError
 from holdfast.serving.served_memory import ServedMemory
 from holdfast.serving.teacher import Teacher
 
-_TOLD = """\
+_INSTRUCTIONS = """\
 A memory of facts that were taught. Ask it before you say that you do not know; teach it what is \
 worth keeping, each fact as a question with its answer. A lesson is learned in the background in \
 seconds to minutes, and its facts are answered meanwhile."""
@@ -47,9 +47,9 @@ class _Server(MCPServer[None]):
         try:
             return await super().call_tool(name, *arguments, **further)
         except ToolError as error:
-            if not isinstance(wrong := error.__cause__, ValidationError):
+            if not isinstance(cause := error.__cause__, ValidationError):
                 raise
-            first = wrong.errors()[0]
+            first = cause.errors()[0]
             place = ".".join(map(str, first["loc"]))
             raise ToolError(f"Error executing tool {name}: {place}: {first['msg']}") from None
 
@@ -64,7 +64,7 @@ class MemoryForAgent:
         self._teacher = Teacher(memory.directory, self._on_thread)
         self.server = _Server(
             memory.directory.resolve().name,
-            instructions=_TOLD,
+            instructions=_INSTRUCTIONS,
             version=version("holdfast"),
             log_level="WARNING",
             lifespan=self._life,
@@ -107,7 +107,7 @@ class MemoryForAgent:
                 raise HoldfastError("nothing was taught yet; teach a fact first")
             return answer_values(memory, memory.reply(question))
 
-        with _told():
+        with _refusals_as_lines():
             return await self._on_thread(answered)
 
     async def teach(self, facts: list[TaughtFact]) -> dict[str, Any]:
@@ -116,14 +116,16 @@ class MemoryForAgent:
         A question that is known already is corrected, and `corrected` says what it was; `notices`
         says what may not be meant. Facts that belong together are best taught in one call.
         """
-        with _told():
+        with _refusals_as_lines():
             return await self._taught(facts)
 
     async def correct(self, question: Question, answer: str) -> dict[str, Any]:
         """Correct the answer to a question that was taught; a question that was not is refused."""
-        with _told():
-            found = await self._on_thread(lambda memory: what_goes(memory, [question]))
-            return await self._taught([TaughtFact(question=found.facts[0].question, answer=answer)])
+        with _refusals_as_lines():
+            forgetting = await self._on_thread(lambda memory: what_goes(memory, [question]))
+            return await self._taught(
+                [TaughtFact(question=forgetting.facts[0].question, answer=answer)]
+            )
 
     async def _taught(self, facts: list[TaughtFact]) -> dict[str, Any]:
         if not facts:
@@ -138,7 +140,7 @@ class MemoryForAgent:
         `after` and `untouched` are the answer's probability by the weights then and now, and by
         the untouched model. What was exported or copied before still has them.
         """
-        with _told():
+        with _refusals_as_lines():
             if not questions:
                 raise HoldfastError("no questions; give those to forget, as they were taught")
             return await self._teacher.forget(questions)
@@ -152,19 +154,19 @@ class MemoryForAgent:
 
         `source` of a fact: `weights`, `list`, or `waiting` until its lesson is learned.
         """
-        with _told():
-            told = await self._on_thread(lambda memory: ServedMemory(memory).remembered())
+        with _refusals_as_lines():
+            remembered = await self._on_thread(lambda memory: ServedMemory(memory).remembered())
         wanted = about.casefold()
-        found = [
+        matches = [
             {key: fact[key] for key in ("question", "answer", "source")}
-            for fact in told["facts"]
+            for fact in remembered["facts"]
             if wanted in f"{fact['question']}\n{fact['answer']}".casefold()
         ]
-        return {"facts": found[:most], "found": len(found), "known": len(told["facts"])}
+        return {"facts": matches[:most], "found": len(matches), "known": len(remembered["facts"])}
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
+def _refusals_as_lines() -> Iterator[None]:
     """Within the block what is refused is told to the agent in its one line."""
     try:
         yield

@@ -165,23 +165,23 @@ class Routes:
     async def model(self, wanted: str) -> dict[str, Any]:
         """The model, if it is called so."""
         if wanted != self._name:
-            told = f"there is no model {wanted!r:.80}; this is {self._name!r}"
-            raise RefusalError(404, told, "model_not_found")
+            message = f"there is no model {wanted!r:.80}; this is {self._name!r}"
+            raise RefusalError(404, message, "model_not_found")
         return {"id": self._name, "object": "model", "created": 0, "owned_by": "holdfast"}
 
     async def facts(self) -> dict[str, Any]:
         """What is remembered, and whether facts are taught."""
         self._check_here()
-        told = await self._batcher.call(lambda _: self._service.remembered())
-        return {**told, "teach": self._teach, "teaching": self._teacher.busy}
+        remembered = await self._batcher.call(lambda _: self._service.remembered())
+        return {**remembered, "teach": self._teach, "teaching": self._teacher.busy}
 
     async def teach(self, request: Request, wait: bool = False) -> Response:
         """Teach facts; what was learned, or the number of the lesson that will learn them."""
         self._check_teaching()
         self._note()
-        given, count = facts_in(await _json(request))
+        facts, count = facts_in(await _json(request))
         self._check_here()
-        status, values = await self._teacher.teach(given, count, wait=wait)
+        status, values = await self._teacher.teach(facts, count, wait=wait)
         self._check_here()  # a new memory is held from here on
         return JSONResponse(values, status_code=status)
 
@@ -210,17 +210,17 @@ class Routes:
         """Cancel one lesson that is not learned; the later ones move up."""
         self._check_teaching()
         if (await self.lesson(number))["state"] == "learned":
-            told = f"lesson {number} is learned; teach another answer to correct it"
-            raise RefusalError(409, told, "learned")
+            message = f"lesson {number} is learned; teach another answer to correct it"
+            raise RefusalError(409, message, "learned")
         return {"cancelled": [*map(state_values, await self._teacher.cancel([number]))]}
 
     async def lesson(self, number: int) -> dict[str, Any]:
         """The state of one lesson."""
-        found: list[dict[str, Any]] = (await self.lessons())["lessons"]
-        if not 1 <= number <= len(found):
-            told = f"there is no lesson {number}; {len(found)} are on file"
-            raise RefusalError(404, told, "lesson")
-        return found[number - 1]
+        lessons: list[dict[str, Any]] = (await self.lessons())["lessons"]
+        if not 1 <= number <= len(lessons):
+            message = f"there is no lesson {number}; {len(lessons)} are on file"
+            raise RefusalError(404, message, "lesson")
+        return lessons[number - 1]
 
     async def health(self) -> dict[str, str]:
         """That the server answers."""
@@ -232,13 +232,13 @@ class Routes:
             with suppress(OSError):  # a new memory is made by its first lesson
                 self._held = HeldDirectory(self._directory)
         elif self._held.is_gone:
-            told = "was moved or removed since it is served; serve it where it is now"
-            raise RefusalError(410, f"{self._directory}: {told}", "memory_gone")
+            message = "was moved or removed since it is served; serve it where it is now"
+            raise RefusalError(410, f"{self._directory}: {message}", "memory_gone")
 
     def _check_teaching(self) -> None:
         if not self._teach:
-            told = "this memory is not taught here; start it with --teach"
-            raise RefusalError(403, told, "no_teach")
+            message = "this memory is not taught here; start it with --teach"
+            raise RefusalError(403, message, "no_teach")
 
     def _note(self) -> None:
         """Somebody asks or teaches; an open page, which looks every few seconds, is nobody."""
@@ -259,7 +259,7 @@ async def _unless_left(request: Request, work: Awaitable[Value]) -> Value | None
 async def _events(form: Form | ResponseForm, asked: Sequence[PendingAnswer]) -> AsyncIterator[str]:
     """An empty text once all answers have begun, then their events."""
     with reading(asked):
-        firsts = [await one.next() for one in asked]
+        firsts = [await pending.next() for pending in asked]
         yield ""
         async for event in form.events(asked, firsts):
             yield event
@@ -296,8 +296,8 @@ async def _error(request: Request, error: Exception) -> Response:
     elif isinstance(error, HTTPException):
         refusal = RefusalError(error.status_code, str(error.detail), "http")
     else:
-        told = f"our fault: {type(error).__name__}: {error}"
-        refusal = RefusalError(500, told[:300], "internal")
+        message = f"our fault: {type(error).__name__}: {error}"
+        refusal = RefusalError(500, message[:300], "internal")
     return JSONResponse(refusal.body(), refusal.status, refusal.headers())
 
 

@@ -139,7 +139,7 @@ class Batcher:
         self._ending = False
         self._working: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="memory")
-        self._told = ""
+        self._last_failure = ""
 
     @property
     def busy(self) -> bool:
@@ -159,14 +159,18 @@ class Batcher:
                     "read; ask a shorter one"
                 )
         self._refuse_at_end()
-        self._waiting = [one for one in self._waiting if not one.left]
-        cost = sum(one.cost for one in (*(one.question for one in self._waiting), *questions))
-        if len(self._waiting) + len(questions) > WAITING or cost > _WAITING_COST:
+        self._waiting = [pending for pending in self._waiting if not pending.left]
+        asked = [*(pending.question for pending in self._waiting), *questions]
+        cost = sum(question.cost for question in asked)
+        if len(asked) > WAITING or cost > _WAITING_COST:
             raise RefusalError(503, f"{len(self._waiting)} questions wait; ask again later", "busy")
         loop = asyncio.get_running_loop()
-        added = [PendingAnswer(one, loop.time() + _OVERTAKING * one.cost) for one in questions]
-        for one in added:
-            insort(self._waiting, one, key=lambda pending: pending.due)
+        added = [
+            PendingAnswer(question, loop.time() + _OVERTAKING * question.cost)
+            for question in questions
+        ]
+        for pending in added:
+            insort(self._waiting, pending, key=lambda pending: pending.due)
         if not self.busy:
             self._working = loop.create_task(self._work())
         return added
@@ -194,8 +198,8 @@ class Batcher:
         """End the thread; False where the step in progress does not end soon."""
         self.end()
         self._thread.shutdown(wait=False)
-        _, left = await asyncio.to_thread(wait, tuple(self._steps), _LAST_STEP)
-        return not left
+        _, unfinished = await asyncio.to_thread(wait, tuple(self._steps), _LAST_STEP)
+        return not unfinished
 
     async def _on_thread(self, work: Callable[[], Value]) -> Value:
         self._refuse_at_end()
@@ -272,10 +276,10 @@ class Batcher:
         """Take up what was taught; a failure is logged once and the memory answers as before."""
         try:
             self._service.refresh()
-            self._told = ""
+            self._last_failure = ""
         except HoldfastError as error:
-            if self._told != str(error):
-                self._told = str(error)
+            if self._last_failure != str(error):
+                self._last_failure = str(error)
                 logger.warning("what was taught since could not be loaded: %s", error)
 
 
@@ -289,11 +293,11 @@ def reading(asked: Sequence[PendingAnswer]) -> Iterator[None]:
     try:
         yield
     finally:
-        for one in asked:
-            one.left = True
+        for pending in asked:
+            pending.left = True
 
 
 async def whole(asked: Sequence[PendingAnswer]) -> list[Answered]:
     """The whole answers, in order; raises what is wrong with the first that is wrong."""
     with reading(asked):
-        return [await one.answer() for one in asked]
+        return [await pending.answer() for pending in asked]

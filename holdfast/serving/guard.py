@@ -85,9 +85,9 @@ class Guard:
     def _check(self, path: str, headers: Headers) -> None:
         host = headers.get("host", "")
         if self.hosts is not None and _name(host) not in self.hosts:
-            known = ", ".join(sorted(self.hosts))
-            told = f"the host {host!r:.80} is not one of {known}; --allow-host NAME adds one"
-            raise RefusalError(403, told, "host")
+            names = ", ".join(sorted(self.hosts))
+            message = f"the host {host!r:.80} is not one of {names}; --allow-host NAME adds one"
+            raise RefusalError(403, message, "host")
         self._check_page(path, headers)
         if self.key is None or path in self.open_paths:
             return
@@ -122,8 +122,8 @@ async def _body(headers: Headers, receive: Receive) -> bytes | None:
             async with asyncio.timeout_at(until):
                 message = await receive()
         except TimeoutError:
-            told = f"the body did not arrive within {BODY_SECONDS:g} s"
-            raise RefusalError(408, told, "timeout") from None
+            message = f"the body did not arrive within {BODY_SECONDS:g} s"
+            raise RefusalError(408, message, "timeout") from None
         if message["type"] == "http.disconnect":
             return None
         size += len(message.get("body", b""))
@@ -173,12 +173,14 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self._wait_for_head()
         address = self.client and self.client[0]
-        others = [one for one in self.connections if isinstance(one, Connection)]
-        own = [one for one in others if address and one.client and one.client[0] == address]
-        if len(own) > MOST_OF_ONE or len(others) > MOST_CONNECTIONS:
-            crowd = own if len(own) > MOST_OF_ONE else others
-            waiting = [one for one in crowd if one.waits_for_client and one is not self]
-            longest = min(waiting, key=lambda one: one._idle_since, default=self)
+        peers = [peer for peer in self.connections if isinstance(peer, Connection)]
+        neighbours = [
+            peer for peer in peers if address and peer.client and peer.client[0] == address
+        ]
+        if len(neighbours) > MOST_OF_ONE or len(peers) > MOST_CONNECTIONS:
+            crowd = neighbours if len(neighbours) > MOST_OF_ONE else peers
+            waiting = [peer for peer in crowd if peer.waits_for_client and peer is not self]
+            longest = min(waiting, key=lambda peer: peer._idle_since, default=self)
             self.connections.discard(longest)  # which is else done only after others were accepted
             longest.transport.abort()
 

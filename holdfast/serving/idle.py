@@ -1,7 +1,7 @@
 """Consolidate a served memory while nobody asks, and stop when somebody does.
 
-The work is `holdfast consolidate` in a process of its own, which
-goes on from its progress after it was stopped or killed.
+The work is `holdfast consolidate` in a process of its own, which goes on from its progress after
+it was stopped or killed.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ class Address:
 def bind(host: str, port: int) -> Address:
     """Bind a TCP socket; port 0 takes a free one. Raises HoldfastError when that cannot be."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, *_, place = found[0]
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, *_, place = addresses[0]
         # What arrives before the server runs waits.
         listener = socket.create_server(place[:2], family=family, backlog=_CONNECTIONS)
     except (OSError, OverflowError, UnicodeError) as error:
@@ -50,19 +50,20 @@ def bind(host: str, port: int) -> Address:
             f"{host} port {port}: cannot be listened on ({reason}); choose another with --host "
             "and --port"
         ) from None
-    own, bound = listener.getsockname()[:2]
-    interface = ipaddress.ip_address(own.partition("%")[0])
+    ip, used_port = listener.getsockname()[:2]
+    interface = ipaddress.ip_address(ip.partition("%")[0])
     # The address of all interfaces is none that every browser opens.
-    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(own, host)
-    names = {*_LOCAL, own, host.lower().rstrip(".")}
-    url = f"http://[{shown}]:{bound}" if ":" in shown else f"http://{shown}:{bound}"
+    url_host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(ip, host)
+    names = {*_LOCAL, ip, host.lower().rstrip(".")}
+    url_host = f"[{url_host}]" if ":" in url_host else url_host
+    url = f"http://{url_host}:{used_port}"
     return Address(listener, url, interface.is_loopback, frozenset(names))
 
 
 def host_name(given: str) -> str:
     """A name of ``--allow-host`` as requests are compared with it; HoldfastError for another."""
     name = given.strip().lower().rstrip(".")
-    if not name or any(one in "/:@ ?#*" for one in name) or not (name.isascii()):
+    if not name or any(symbol in "/:@ ?#*" for symbol in name) or not name.isascii():
         raise HoldfastError(
             f"--allow-host: {given!r:.80} is no name of a host; give it without scheme and port, "
             "like memory.example.org"

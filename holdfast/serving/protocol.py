@@ -2,9 +2,8 @@
 
 Settings of sampling are accepted and ignored: a memory answers greedily. A bound on the tokens, and
 texts before which an answer stops, hold for what the model writes itself; what was taught is always
-answered whole. Nothing is kept
-between two requests, so there is no conversation to go on with. A field whose type is one value
-is refused with any other, by its name.
+answered whole. Nothing is kept between two requests, so there is no conversation to go on with. A
+field whose type is one value is refused with any other, by its name.
 """
 
 from __future__ import annotations
@@ -190,10 +189,10 @@ class Form:
         """The response, all at once."""
         choices = []
         for index, answer in enumerate(answers):
-            said: dict[str, Any] = {"text": answer.content}
+            content: dict[str, Any] = {"text": answer.content}
             if self._chat:
-                said = {"message": {"role": "assistant", "content": answer.content}}
-            choices.append(_choice(index, said, answer.values, answer.finish))
+                content = {"message": {"role": "assistant", "content": answer.content}}
+            choices.append(_choice(index, content, answer.values, answer.finish))
         kind = "chat.completion" if self._chat else "text_completion"
         return {**self._head, "object": kind, "choices": choices, "usage": _usage(answers)}
 
@@ -207,15 +206,15 @@ class Form:
         """
         answers: list[Answered] = []
         try:
-            for index, (one, first) in enumerate(zip(asked, firsts, strict=True)):
-                async for new, event in _pieces(one, first):
+            for index, (pending, first) in enumerate(zip(asked, firsts, strict=True)):
+                async for new, event in _pieces(pending, first):
                     if event is first:
                         yield self._chunk(index, {"role": "assistant"}, new, event.values)
                     elif new:
                         yield self._chunk(index, {}, new, None)
                     if isinstance(event, Answered):
-                        said: dict[str, Any] = {"delta": {}} if self._chat else {"text": ""}
-                        yield self._event([_choice(index, said, event.values, event.finish)])
+                        content: dict[str, Any] = {"delta": {}} if self._chat else {"text": ""}
+                        yield self._event([_choice(index, content, event.values, event.finish)])
                         answers.append(event)
         except Exception as error:  # noqa: BLE001 - the status is sent, so the stream says it
             yield _data({"error": {"message": f"{error}"[:300], "code": "internal"}})
@@ -227,10 +226,10 @@ class Form:
     def _chunk(
         self, index: int, role: dict[str, str], text: str, values: dict[str, Any] | None
     ) -> str:
-        said: dict[str, Any] = (
+        content: dict[str, Any] = (
             {"delta": {**role, "content": text}} if self._chat else {"text": text}
         )
-        return self._event([_choice(index, said, values)])
+        return self._event([_choice(index, content, values)])
 
     def _event(self, choices: list[dict[str, Any]], **further: Any) -> str:
         kind = "chat.completion.chunk" if self._chat else "text_completion"
@@ -238,19 +237,19 @@ class Form:
 
 
 def _choice(
-    index: int, said: dict[str, Any], values: dict[str, Any] | None, finish: str | None = None
+    index: int, content: dict[str, Any], values: dict[str, Any] | None, finish: str | None = None
 ) -> dict[str, Any]:
-    told = {"index": index, **said, "finish_reason": finish, "logprobs": None}
-    return told if values is None else {**told, "holdfast": values}
+    choice = {"index": index, **content, "finish_reason": finish, "logprobs": None}
+    return choice if values is None else {**choice, "holdfast": values}
 
 
 def _usage(answers: Sequence[Answered]) -> dict[str, int]:
     questions = sum(answer.question_tokens for answer in answers)
-    said = sum(answer.answer_tokens for answer in answers)
+    written = sum(answer.answer_tokens for answer in answers)
     return {
         "prompt_tokens": questions,
-        "completion_tokens": said,
-        "total_tokens": questions + said,
+        "completion_tokens": written,
+        "total_tokens": questions + written,
     }
 
 
@@ -316,13 +315,18 @@ class ResponseForm:
                     events.append(self._text_event(kind, delta=new, logprobs=[]))
                 if isinstance(event, Answered):
                     events.extend(self._end(event))
-                for one in events:
-                    yield _response_data(one, number)
+                for values in events:
+                    yield _response_data(values, number)
                     number += 1
                 events.clear()
         except Exception as error:  # noqa: BLE001 - the status is sent, so the stream says it
-            told = {"type": "error", "code": "internal", "message": f"{error}"[:300], "param": None}
-            yield _response_data(told, number)
+            values = {
+                "type": "error",
+                "code": "internal",
+                "message": f"{error}"[:300],
+                "param": None,
+            }
+            yield _response_data(values, number)
 
     def _end(self, answer: Answered) -> Iterator[dict[str, Any]]:
         """The events behind the last text."""
@@ -337,8 +341,8 @@ class ResponseForm:
         return {"type": kind, **place, **values}
 
     def _message(self, status: str, content: list[dict[str, Any]]) -> dict[str, Any]:
-        said = {"role": "assistant", "status": status, "content": content}
-        return {"id": self._item, "type": "message", **said}
+        message = {"role": "assistant", "status": status, "content": content}
+        return {"id": self._item, "type": "message", **message}
 
 
 def _part(text: str) -> dict[str, Any]:

@@ -22,8 +22,8 @@ class RefusalError(Exception):
     def body(self) -> dict[str, Any]:
         """The body of the response, in the form of OpenAI's errors."""
         kind = "server_error" if self.status >= 500 else "invalid_request_error"
-        told = {"message": self.message, "type": kind, "param": None, "code": self.code}
-        return {"error": told if self.kept is None else {**told, "kept": self.kept}}
+        error = {"message": self.message, "type": kind, "param": None, "code": self.code}
+        return {"error": error if self.kept is None else {**error, "kept": self.kept}}
 
     def headers(self) -> dict[str, str]:
         """Further headers of the response."""

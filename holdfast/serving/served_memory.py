@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.builders.text_model import text_before
 from holdfast.core.errors import HoldfastError
 from holdfast.memory.answer import Answer
 from holdfast.memory.memory import Memory
@@ -42,23 +43,23 @@ class ServedMemory:
         answer, or what is wrong with the question. The last event of every question is one of the
         latter two.
         """
-        found = self._taught([one.text for one in questions])
+        results = self._taught([question.text for question in questions])
         events: list[tuple[int, Event]] = []
         drafts: list[_Draft] = []
         readings = []
-        for number, (question, one) in enumerate(zip(questions, found, strict=True)):
-            if isinstance(one, HoldfastError):
-                events.append((number, one))
-            elif isinstance(one, Answer):
-                values = answer_values(self.memory, one)
-                events.append((number, self._whole(question.text, one.text, values)))
+        for number, (question, result) in enumerate(zip(questions, results, strict=True)):
+            if isinstance(result, HoldfastError):
+                events.append((number, result))
+            elif isinstance(result, Answer):
+                values = answer_values(self.memory, result)
+                events.append((number, self._whole(question.text, result.text, values)))
             elif self._taught_only:
                 values = answer_values(self.memory, Answer(question.text, "", "model"))
                 values |= {"answer": None, "source": None}
                 events.append((number, self._whole(question.text, NOT_TAUGHT, values)))
             else:
                 drafts.append(_Draft(self.memory, number, question))
-                readings.append(one)
+                readings.append(result)
                 values = {"source": "model", "taught": False, "fact": None}
                 events.append((number, Piece("", values)))
         yield events
@@ -152,7 +153,7 @@ class _Draft:
             return self.ended("stop")
         self.tokens.append(token)
         text, stops = self.memory.engine().form.growing(self.tokens), self.question.stops
-        if _before(stops, text) != text:
+        if text_before(stops, text) != text:
             return self.ended("stop")
         if len(self.tokens) == self.most:
             return self.ended("length")
@@ -167,23 +168,18 @@ class _Draft:
         """The whole answer."""
         self.done = True
         form = self.memory.engine().form
-        text = _before(self.question.stops, form.text(self.tokens))
+        text = text_before(self.question.stops, form.text(self.tokens))
         values = answer_values(self.memory, Answer(self.question.text, text, "model"))
-        asked = len(form.question(self.question.text))
-        return Answered(text, values, asked, len(self.tokens), finish)
-
-
-def _before(stops: Sequence[str], text: str) -> str:
-    """The text before the first stop in it."""
-    return text[: min((place for one in stops if (place := text.find(one)) >= 0), default=None)]
+        question_tokens = len(form.question(self.question.text))
+        return Answered(text, values, question_tokens, len(self.tokens), finish)
 
 
 def _held_back(stops: Sequence[str], text: str) -> int:
     """How many symbols at the end of a text that goes on may be the beginning of a stop."""
     sizes = (
         size
-        for one in stops
-        for size in range(1, min(len(one), len(text) + 1))
-        if text.endswith(one[:size])
+        for stop in stops
+        for size in range(1, min(len(stop), len(text) + 1))
+        if text.endswith(stop[:size])
     )
     return max(sizes, default=0)

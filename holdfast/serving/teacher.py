@@ -53,8 +53,8 @@ def facts_in(body: object) -> tuple[Any, int]:
     """
     count = 0
     if isinstance(body, dict) and "facts" in body:
-        if strange := [key for key in body if key not in {"facts", "paraphrases"}]:
-            raise HoldfastError(f'unknown key {strange[0]!r:.40}; give "facts" and "paraphrases"')
+        if unknown := [key for key in body if key not in {"facts", "paraphrases"}]:
+            raise HoldfastError(f'unknown key {unknown[0]!r:.40}; give "facts" and "paraphrases"')
         count = body.get("paraphrases", 0)
         if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= 20:
             raise HoldfastError(f'"paraphrases" is {count!r:.40}; give a number from 0 to 20')
@@ -151,8 +151,9 @@ class Teacher:
         except HoldfastError as error:
             raise refusal_of(error, kept=False) from None
         except RefusalError as refusal:  # it waited for the model's thread when the server ended
-            told = "the server ends"
-            raise RefusalError(refusal.status, told, refusal.code, kept=False) from None
+            raise RefusalError(
+                refusal.status, "the server ends", refusal.code, kept=False
+            ) from None
         if filed.lessons:
             self.start()
         return filed, names
@@ -176,8 +177,8 @@ class Teacher:
             await asyncio.wait([self._learning])  # its process has learned all, and is ending
         forgetting = self._forgetting is not None and not self._forgetting.done()
         if self.busy or forgetting or is_locked(self._directory):
-            told = "a lesson is being learned, or facts forgotten; forget again after that"
-            raise RefusalError(503, told, "busy")
+            message = "a lesson is being learned, or facts forgotten; forget again after that"
+            raise RefusalError(503, message, "busy")
         self._forgetting = asyncio.create_task(self._forgotten(questions))
         # Facts are forgotten also where the client leaves meanwhile.
         return await asyncio.shield(self._forgetting)
@@ -195,8 +196,8 @@ class Teacher:
                 raise RefusalError(503, "the server ends", "forgetting")
             status = 409 if process.returncode == 2 else 500  # 2: such as a fact taught meanwhile
             raise RefusalError(status, why.removeprefix("holdfast: "), "forgetting")
-        found: dict[str, Any] = json.loads(out)
-        return found
+        outcome: dict[str, Any] = json.loads(out)
+        return outcome
 
     def ending(self) -> None:
         """The server begins to end: stop the lesson, and tell whoever waits for one."""
@@ -244,13 +245,13 @@ class Teacher:
 
     def _record_kill(self, number: int, status: int) -> None:
         """Say in the lesson's state that its process was killed twice. status: the exit status."""
-        told = f"its process was twice {manner(status)}"
-        logger.warning("lesson %d: %s", number, told)
+        reason = f"its process was twice {manner(status)}"
+        logger.warning("lesson %d: %s", number, reason)
         with contextlib.suppress(HoldfastError), lock_directory(self._directory):
-            if any(one.number == number for one in lesson_states(self._directory)):
+            if any(state.number == number for state in lesson_states(self._directory)):
                 progress = LessonProgress(self._directory)
                 progress.begin(number)
-                progress.failed(told)
+                progress.failed(reason)
 
     async def _learned(self, names: Collection[str]) -> list[str]:
         """The questions that the weights miss of lessons, once these are learned.
@@ -260,14 +261,16 @@ class Teacher:
         while True:
             is_over = not self.busy  # before the states are read: they are the last ones then
             states = await asyncio.to_thread(lesson_states, self._directory)
-            own = [state for state in states if state.name in names]
-            if len(own) < len(names):
+            taught = [state for state in states if state.name in names]
+            if len(taught) < len(names):
                 raise RefusalError(409, "the lesson was cancelled", "cancelled")
-            if all(state.state == "learned" for state in own):
-                return [question for state in own for question in state.missed]
+            if all(state.state == "learned" for state in taught):
+                return [question for state in taught for question in state.missed]
             if self._ending:
-                told = "the server ends; the facts are on file, and are learned at its next start"
-                raise RefusalError(503, told, "ending")
+                message = (
+                    "the server ends; the facts are on file, and are learned at its next start"
+                )
+                raise RefusalError(503, message, "ending")
             if is_over:
                 failed = next((state for state in states if state.state == "failed"), None)
                 if failed is None:
