@@ -67,14 +67,14 @@ def _measured(
         from holdfast.memory.evaluation.probes import everyday_questions, probes_of, with_probes
 
     memory = opened_memory(directory)
-    asked = probes_of(memory.learned)
+    questions = probes_of(memory.learned)
     if probes is not None:
-        asked = with_probes(asked, probes)
+        questions = with_probes(questions, probes)
     common = everyday_questions(everyday)
     with loading(f"loading {memory.model}"):
         memory.load()
 
-    return evaluate_in_stages(out, partial(measure, memory, asked, common, limit))
+    return evaluate_in_stages(out, partial(measure, memory, questions, common, limit))
 
 
 def evaluate_in_stages(

@@ -62,17 +62,17 @@ def opened_memory(directory: Path, model: str = "smollm2", *, load: bool = False
 @contextmanager
 def fetch_bars() -> Iterator[Report]:
     """Progress bars on standard error, in MB; a report of no total is a line."""
-    drawn: tuple[str, int] = "", -1
+    last_drawn: tuple[str, int] = "", -1
 
     with WorkBars() as bars:
 
-        def report(done: int, total: int, what: str) -> None:
-            nonlocal drawn
+        def report(done: int, total: int, label: str) -> None:
+            nonlocal last_drawn
             if total == 0:
                 bars.close()
-                print(f"fetch: {what}", file=sys.stderr, flush=True)
-            elif drawn != (what, round(done / _MB)):
-                drawn = what, round(done / _MB)
-                bars(f"fetch: {what}, MB", round(done / _MB), round(total / _MB))
+                print(f"fetch: {label}", file=sys.stderr, flush=True)
+            elif last_drawn != (label, round(done / _MB)):
+                last_drawn = label, round(done / _MB)
+                bars(f"fetch: {label}, MB", round(done / _MB), round(total / _MB))
 
         yield report

@@ -105,12 +105,14 @@ def _chosen(memory: Memory, task: str | None, where: Sequence[str]) -> list[str]
 
 
 def _values(versions: Sequence[Item], key: str) -> set[str]:
-    """What a fact's versions came with under a key, as text; of a list each."""
+    """What a fact's versions came with under a key, as text; of a list each element."""
     values = set()
     for item in versions:
         value = item.id if key == "id" else item.details.get(key)
-        several = value if isinstance(value, list) else [] if value is None else [value]
-        values |= {each if isinstance(each, str) else json.dumps(each) for each in several}
+        elements = value if isinstance(value, list) else [] if value is None else [value]
+        values |= {
+            element if isinstance(element, str) else json.dumps(element) for element in elements
+        }
     return values
 
 

@@ -173,13 +173,6 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM: ends a verb as Ctrl-C does, with its own words and status."""
 
 
-def _callers(frame: FrameType | None) -> Iterator[FrameType]:
-    """A frame and those that called it."""
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-
-
 @contextmanager
 def stopped_by_signals() -> Iterator[None]:
     """Within the block SIGINT raises KeyboardInterrupt and SIGTERM :class:`Terminated`.
@@ -201,7 +194,7 @@ def stopped_by_signals() -> Iterator[None]:
         raise Terminated
 
     def again(_signal: int, frame: FrameType | None) -> None:
-        if not any(caller.f_code is hear.__code__ for caller in _callers(frame)):
+        if not any(caller.f_code is hear.__code__ for caller, _ in traceback.walk_stack(frame)):
             raise dropped[-1]
         signal.setitimer(signal.ITIMER_REAL, _AGAIN_AFTER)  # raised in there, it would be lost
 

@@ -116,8 +116,8 @@ def expected(learner: Learner, tasks: Sequence[Task]) -> Expected:
 def _sample(items: list[Item], learner: Learner) -> list[Item]:
     if not items:
         return [Item(question, "?") for question in _MADE_UP]
-    drawn = generator(learner.config.seed, "export", learner.completed)
-    order = torch.randperm(len(items), generator=drawn).tolist()
+    source = generator(learner.config.seed, "export", learner.completed)
+    order = torch.randperm(len(items), generator=source).tolist()
     return [items[index] for index in order[:FACTS]]
 
 

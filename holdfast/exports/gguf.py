@@ -210,17 +210,17 @@ def _interleaved(rows: Tensor, heads: int) -> Tensor:
 def _check(model: Any, tokenizer: Any, file: Path) -> None:
     try:
         with quiet():
-            read: Any = AutoModelForCausalLM.from_pretrained(
+            reloaded: Any = AutoModelForCausalLM.from_pretrained(
                 file.parent, gguf_file=file.name, dtype=torch.float32
             )
-            reader: Any = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+            its_tokenizer: Any = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
     except (RuntimeError, ValueError, KeyError) as error:
         reason = " ".join(str(error).split())
         raise HoldfastError(
             f"{file}: transformers cannot read what was written ({reason}); nothing is kept; "
             "--no-check writes it all the same"
         ) from error
-    tensors = read.state_dict()
+    tensors = reloaded.state_dict()
     for name, tensor in model.state_dict().items():
         theirs = tensors.get(name)
         if theirs is None or not _is_same(tensor, theirs):
@@ -230,7 +230,7 @@ def _check(model: Any, tokenizer: Any, file: Path) -> None:
             )
     text = "Who keeps Zoë's 3rd lighthouse?\n  2024 灯台"
     if tokenizer(text, add_special_tokens=False).input_ids != (
-        reader(text, add_special_tokens=False).input_ids
+        its_tokenizer(text, add_special_tokens=False).input_ids
     ):
         raise HoldfastError(
             f"{file}: its tokenizer reads a text as other tokens; nothing is kept, please report "

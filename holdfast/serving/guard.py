@@ -91,8 +91,8 @@ class Guard:
         self._check_page(path, headers)
         if self.key is None or path in self.open_paths:
             return
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        right = hmac.compare_digest(given.strip().encode(), self.key.encode())
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        right = hmac.compare_digest(token.strip().encode(), self.key.encode())
         if scheme.lower() != "bearer" or not right:
             raise RefusalError(401, "the API key is missing or wrong", "invalid_api_key")
 

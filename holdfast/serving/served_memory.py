@@ -107,7 +107,7 @@ class ServedMemory:
             for item in task.items
         }
         missed = {question_key(item.question) for item in memory.missed()}
-        facts = []
+        facts: list[dict[str, Any]] = []
         for item in newest(tasks):
             key = question_key(item.question)
             number = last_lesson[key]
@@ -126,7 +126,7 @@ class ServedMemory:
             "memory": memory.directory.resolve().name,
             "model": memory.model,
             "batches": learned,
-            "facts": sorted(facts, key=lambda fact: -int(str(fact["batch"]))),
+            "facts": sorted(facts, key=lambda fact: -fact["batch"]),
         }
 
 

@@ -12,19 +12,29 @@ from tests.cli.conftest import refused
 
 
 @pytest.mark.parametrize(
-    ("layout", "place"),
-    [("released", "."), ("jsonl", "stream.jsonl"), ("datasets", "dataset")],
+    ("name", "layout", "place"),
+    [
+        ("s", "released", "."),
+        ("s", "jsonl", "stream.jsonl"),
+        ("s", "datasets", "dataset"),
+        ("s.jsonl", "released", "."),
+    ],
 )
-def test_symbol_qa_in_every_layout_is_one_stream(holdfast, tmp_path: Path, layout, place) -> None:
+def test_symbol_qa_in_every_layout_is_one_stream(
+    holdfast, tmp_path: Path, name: str, layout: str, place: str
+) -> None:
+    """A format that loses that answers need their exact case warns."""
     expected = symbol_qa(3, 5).fingerprint
-    out = tmp_path / "s"
+    out = tmp_path / name
     size = ("--tasks", 3, "--items", 5)
     made = holdfast("stream", "symbol-qa", "--out", out, *size, "--layout", layout)
     assert made.status == 0, made.err
     shown = ["symbol_qa: 3 tasks, 15 items", f"fingerprint {expected}", str(out / place)]
     assert made.out.splitlines() == shown
     assert load_stream(out).fingerprint == expected
-    assert ("evaluation.match=exact" in made.err) == (layout != "released")
+    keeps_case = (name, layout) == ("s", "released")
+    assert ("evaluation.match=exact" in made.err) != keeps_case
+    assert read_stream(out / place).exact_case == keeps_case
     back = tmp_path / "back"
     assert holdfast("stream", "convert", out / place, back).status == 0
     assert load_stream(back).fingerprint == expected
@@ -67,26 +77,6 @@ def test_a_table_needs_a_name_of_one_and_columns(
     monkeypatch.chdir(tmp_path)
     Path("a.csv").write_text("q,a\nWho?,Ann\n")
     refused(holdfast("stream", "convert", "a.csv", *words), message)
-
-
-@pytest.mark.parametrize(
-    ("out", "layout", "warns"),
-    [
-        ("a.jsonl", "released", True),
-        ("a", "jsonl", True),
-        ("a", "datasets", True),
-        ("a", "released", False),
-    ],
-)
-def test_a_format_that_loses_exact_case_warns(
-    holdfast, tmp_path: Path, out: str, layout: str, warns: bool
-) -> None:
-    place = tmp_path / out
-    size = ("--tasks", 1, "--items", 2)
-    done = holdfast("stream", "symbol-qa", *size, "--layout", layout, "--out", place)
-    assert done.status == 0, done.err
-    assert ("evaluation.match=exact" in done.err) == warns
-    assert read_stream(Path(done.out.splitlines()[-1])).exact_case != warns
 
 
 def test_inspect_counts_what_is_there(holdfast, tmp_path: Path) -> None:

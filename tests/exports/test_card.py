@@ -59,7 +59,7 @@ def test_the_examples_of_the_cards_run_as_they_stand(
 
 
 def test_the_card_says_what_was_taught(run: Path, tmp_path: Path) -> None:
-    export(run, "hf", tmp_path / "out", 1)
+    export(run, "hf", tmp_path / "out", 1, checked=False)
     text = (tmp_path / "out" / "README.md").read_text("utf-8")
     recorded = Recorded.read(run)
     for told in (

@@ -252,6 +252,7 @@ GARBAGE: list[tuple[str, str, bytes | None, dict[str, str], int]] = [
     ("POST", TEXT, b" " * (2**20 + 1), JSON, 413),
     ("GET", TEXT, None, {}, 405),
     ("DELETE", "/facts", None, {}, 400),
+    ("DELETE", "/facts?question=Who%3F", None, {}, 403),
     ("GET", "/nothing", None, {}, 404),
     ("GET", "/../../etc/passwd", None, {}, 404),
     ("GET", "/page.js/../../batcher.py", None, {}, 404),
