@@ -16,13 +16,7 @@ from torch import Tensor
 from holdfast.backbone.generation.sampling import continue_rows, rows_that_fit
 from holdfast.backbone.generation.steps import steps_for
 from holdfast.backbone.model import Backbone
-from holdfast.builders.text_model import (
-    Answer,
-    Failure,
-    Prompt,
-    SamplingParameters,
-    text_before,
-)
+from holdfast.builders.text_model import Answer, Failure, Prompt, SamplingParameters, text_before
 from holdfast.core.errors import HoldfastError
 from holdfast.core.seeding import generator
 
@@ -197,9 +191,7 @@ def _tokens_showing(backbone: Backbone, stop: tuple[str, ...]) -> frozenset[int]
             tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
         _texts_of_tokens[backbone] = texts
-    return frozenset(
-        token for token, text in enumerate(texts) if any(each in text for each in stop)
-    )
+    return frozenset(token for token, text in enumerate(texts) if any(end in text for end in stop))
 
 
 def _text(backbone: Backbone, tokens: list[int], stop: tuple[str, ...]) -> str:

@@ -105,14 +105,12 @@ def _chosen(memory: Memory, task: str | None, where: Sequence[str]) -> list[str]
 
 
 def _values(versions: Sequence[Item], key: str) -> set[str]:
-    """What a fact's versions came with under a key, as text; of a list each element."""
+    """What a fact's versions came with under a key, as text; of a list each part."""
     values = set()
     for item in versions:
         value = item.id if key == "id" else item.details.get(key)
-        elements = value if isinstance(value, list) else [] if value is None else [value]
-        values |= {
-            element if isinstance(element, str) else json.dumps(element) for element in elements
-        }
+        parts = value if isinstance(value, list) else [] if value is None else [value]
+        values |= {part if isinstance(part, str) else json.dumps(part) for part in parts}
     return values
 
 

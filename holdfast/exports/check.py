@@ -176,11 +176,11 @@ def _compared(model: Any, expected: Expected, tolerance: float) -> Checked:
         )
     same = 0
     for index, (prompt, answer) in enumerate(zip(expected.prompts, expected.answers, strict=True)):
-        theirs = _continued(model, prompt, len(answer))
-        if theirs == answer:
+        generated = _continued(model, prompt, len(answer))
+        if generated == answer:
             same += 1
             continue
-        gap = _gap(model, prompt, answer, theirs)
+        gap = _gap(model, prompt, answer, generated)
         if not gap <= 2 * tolerance:
             raise _fault(
                 f"it answers {quoted(expected.questions[index])} otherwise, and the logits of the "

@@ -180,8 +180,9 @@ def _token_rows(backbone: Backbone, trained: bool) -> dict[str, list[int]] | Non
     return rows
 
 
-def _name_of(model: nn.Module, wanted: nn.Module) -> str:
-    return next(name for name, module in model.named_modules() if module is wanted)
+def _name_of(model: Any, wanted: Any) -> str:
+    names: dict[Any, str] = {module: name for name, module in model.named_modules()}
+    return names[wanted]
 
 
 @torch.no_grad()

@@ -126,10 +126,8 @@ def _splitting(tokenizer: Any) -> str:
     parts = parts["pretokenizers"] if parts.get("type") == "Sequence" else [parts]
     *first, last = parts
     model = described.get("model", {})
-    is_byte_level = (
-        model.get("type") == "BPE" and model["merges"] and last.get("type") == "ByteLevel"
-    )
-    if is_byte_level and not last["add_prefix_space"]:
+    is_bpe = model.get("type") == "BPE" and model["merges"] and last.get("type") == "ByteLevel"
+    if is_bpe and not last["add_prefix_space"]:
         if last["use_regex"] and not first:
             return "gpt-2"
         if last["use_regex"] and first == [{"type": "Digits", "individual_digits": True}]:
@@ -159,9 +157,7 @@ def _vocabulary(writer: GGUFWriter, model: Any, tokenizer: Any, splitting: str) 
     writer.add_tokenizer_pre(splitting)
     writer.add_token_list(tokens)
     writer.add_token_types(kinds)
-    writer.add_token_merges(
-        [merge if isinstance(merge, str) else " ".join(merge) for merge in merges]
-    )
+    writer.add_token_merges([pair if isinstance(pair, str) else " ".join(pair) for pair in merges])
     for add, special in (
         (writer.add_bos_token_id, tokenizer.bos_token_id),
         (writer.add_eos_token_id, tokenizer.eos_token_id),

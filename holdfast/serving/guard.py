@@ -122,8 +122,8 @@ async def _body(headers: Headers, receive: Receive) -> bytes | None:
             async with asyncio.timeout_at(until):
                 message = await receive()
         except TimeoutError:
-            message = f"the body did not arrive within {BODY_SECONDS:g} s"
-            raise RefusalError(408, message, "timeout") from None
+            why = f"the body did not arrive within {BODY_SECONDS:g} s"
+            raise RefusalError(408, why, "timeout") from None
         if message["type"] == "http.disconnect":
             return None
         size += len(message.get("body", b""))

@@ -320,12 +320,8 @@ class ResponseForm:
                     number += 1
                 events.clear()
         except Exception as error:  # noqa: BLE001 - the status is sent, so the stream says it
-            values = {
-                "type": "error",
-                "code": "internal",
-                "message": f"{error}"[:300],
-                "param": None,
-            }
+            message = f"{error}"[:300]
+            values = {"type": "error", "code": "internal", "message": message, "param": None}
             yield _response_data(values, number)
 
     def _end(self, answer: Answered) -> Iterator[dict[str, Any]]:

@@ -151,9 +151,8 @@ class Teacher:
         except HoldfastError as error:
             raise refusal_of(error, kept=False) from None
         except RefusalError as refusal:  # it waited for the model's thread when the server ended
-            raise RefusalError(
-                refusal.status, "the server ends", refusal.code, kept=False
-            ) from None
+            why = "the server ends"
+            raise RefusalError(refusal.status, why, refusal.code, kept=False) from None
         if filed.lessons:
             self.start()
         return filed, names
@@ -267,17 +266,15 @@ class Teacher:
             if all(state.state == "learned" for state in taught):
                 return [question for state in taught for question in state.missed]
             if self._ending:
-                message = (
-                    "the server ends; the facts are on file, and are learned at its next start"
-                )
-                raise RefusalError(503, message, "ending")
+                why = "the server ends; the facts are on file, and are learned at its next start"
+                raise RefusalError(503, why, "ending")
             if is_over:
                 failed = next((state for state in states if state.state == "failed"), None)
                 if failed is None:
                     error = self._failure or HoldfastError("the lesson was stopped")
                 else:
-                    why = f"lesson {failed.number} failed: {failed.reason}"
-                    error = error_of(failed.code, why[:600])
+                    reason = f"lesson {failed.number} failed: {failed.reason}"
+                    error = error_of(failed.code, reason[:600])
                 refusal = refusal_of(error, kept=True)
                 if refusal.status == 400:  # no mistake of the caller's: the facts are on file
                     refusal = RefusalError(500, str(error), "lesson", kept=True)

@@ -128,11 +128,14 @@ def logits(model: Any, ids: list[int]) -> torch.Tensor:
 
 def answers(model: Any, tokenizer: Any) -> list[list[str]]:
     """What each question is answered, by plain generate; several questions at a time."""
-    texts = []
-    for task in QUESTIONS:
-        prompts = [f"Question: {question}\nAnswer:" for question, _ in task]
-        inputs = tokenizer(prompts, return_tensors="pt", padding=True)
-        output = model.generate(**inputs, generation_config=model.generation_config)
-        rest = output[:, inputs["input_ids"].shape[1] :]
-        texts.append(tokenizer.batch_decode(rest, skip_special_tokens=True))
+    return [generated(model, tokenizer, [question for question, _ in task]) for task in QUESTIONS]
+
+
+def generated(model: Any, tokenizer: Any, questions: list[str]) -> list[str]:
+    prompts = [f"Question: {question}\nAnswer:" for question in questions]
+    inputs = tokenizer(prompts, return_tensors="pt", padding=True)
+    output = model.generate(**inputs, generation_config=model.generation_config)
+    texts: list[str] = tokenizer.batch_decode(
+        output[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True
+    )
     return texts

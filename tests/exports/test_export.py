@@ -20,6 +20,7 @@ from tests.exports.exported import (
     answers,
     configured,
     family,
+    generated,
     learned,
     load_hf,
     load_peft,
@@ -223,16 +224,10 @@ def test_the_backbones_own_habits_do_not_come_along(stream: Path, tmp_path: Path
 def test_questions_of_any_length_are_answered_side_by_side(run: Path, tmp_path: Path) -> None:
     """Padding stands before the shorter question, so that its answer follows it."""
     export(run, "hf", tmp_path / "hf")
-    model, tokenizer = load_hf(tmp_path / "hf")
-
-    def said(questions: list[str]) -> list[str]:
-        prompts = [f"Question: {question}\nAnswer:" for question in questions]
-        inputs = tokenizer(prompts, return_tensors="pt", padding=True)
-        output = model.generate(**inputs)[:, inputs["input_ids"].shape[1] :]
-        return list(tokenizer.batch_decode(output, skip_special_tokens=True))
-
+    loaded = load_hf(tmp_path / "hf")
     short, long = "red", "what is the colour of the sky"
-    assert said([short, long]) == [*said([short]), *said([long])]
+    alone = [*generated(*loaded, [short]), *generated(*loaded, [long])]
+    assert generated(*loaded, [short, long]) == alone
 
 
 def test_an_earlier_boundary_may_be_older_than_the_last_copy_of_the_matrices(
