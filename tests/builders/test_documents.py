@@ -45,7 +45,7 @@ def write_pdf(path: Path, *pages: str) -> Path:
 )
 def test_sentences(paragraph: str, count: int) -> None:
     found = sentences_of(paragraph)
-    assert len(found) == count and all(one == " ".join(one.split()) for one in found)
+    assert len(found) == count and all(sentence == " ".join(sentence.split()) for sentence in found)
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ def test_a_page_without_what_stands_beside_its_text(tmp_path: Path) -> None:
 
 def test_a_pdf_by_its_pages(tmp_path: Path) -> None:
     found = passages(write_pdf(tmp_path / "a.pdf", TEXT, "A light-\nhouse stood there."))
-    assert [one.source for one in found] == ["a.pdf, page 1", "a.pdf, page 2"]
-    assert [one.text for one in found] == [TEXT, "A lighthouse stood there."]
+    assert [passage.source for passage in found] == ["a.pdf, page 1", "a.pdf, page 2"]
+    assert [passage.text for passage in found] == [TEXT, "A lighthouse stood there."]
 
 
 def test_a_folder_in_order_and_no_more_than_its_documents(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_folder_in_order_and_no_more_than_its_documents(tmp_path: Path) -> Non
     written(tmp_path / "b" / "c.TXT", "Second it is.")
     written(tmp_path / ".hidden" / "d.md", "Never.")
     written(tmp_path / "e.csv", "question,answer")
-    assert [one.text for one in passages(tmp_path)] == [
+    assert [passage.text for passage in passages(tmp_path)] == [
         "First it is.", "Second it is.", "Third it is.",
     ]  # fmt: skip
     assert is_document(tmp_path) and is_document(tmp_path / "a.md")
@@ -117,7 +117,7 @@ def test_a_file_of_a_folder_without_text_is_named_and_left_out(tmp_path: Path) -
         passages(tmp_path, left_out.append)
     assert left_out == []
     written(tmp_path / "b.txt", "First it is.")
-    assert [one.text for one in passages(tmp_path, left_out.append)] == ["First it is."]
+    assert [passage.text for passage in passages(tmp_path, left_out.append)] == ["First it is."]
     assert left_out == [empty]
 
 
@@ -125,8 +125,8 @@ def test_long_texts_are_divided_between_sentences(tmp_path: Path) -> None:
     sentence = "The mill of Dunlow grinds oats for three villages and a farm. "
     text = f"{sentence * 40}\n\n{sentence * 3}\n\n{sentence}"
     found = passages(written(tmp_path / "a.txt", text))
-    assert sum(len(one.sentences) for one in found) == 44
-    assert all(len(one.text) <= LONGEST + len(one.sentences) for one in found)
+    assert sum(len(passage.sentences) for passage in found) == 44
+    assert all(len(passage.text) <= LONGEST + len(passage.sentences) for passage in found)
     assert len(found) <= 1 + 44 * len(sentence) // LONGEST + 1
 
 

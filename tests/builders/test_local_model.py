@@ -73,7 +73,7 @@ def llama() -> Backbone:
 
 def prompts_of(*lengths: int) -> list[list[int]]:
     source = torch.Generator().manual_seed(2)
-    return [torch.randint(1, 257, (one,), generator=source).tolist() for one in lengths]
+    return [torch.randint(1, 257, (length,), generator=source).tolist() for length in lengths]
 
 
 PROMPTS = prompts_of(5, 11, 3, 5, 20, 1, 8, 12)
@@ -238,7 +238,7 @@ def test_tokens_of_several_letters_show_and_hide_stops() -> None:
     assert local_model._text(backbone, ids, ("\n",)) == "a crème"
     assert local_model._text(backbone, [*ids, 0], ()) == "a crème\n\nb"
     questions = ["Where is the blue mill?", "Who sold the old boat and why?", "When?"]
-    asked = [backbone.tokenize(f"Question: {one}\nAnswer:") for one in questions]
+    asked = [backbone.tokenize(f"Question: {question}\nAnswer:") for question in questions]
     settings = SamplingParameters(samples=4, temperature=1.5, top_p=1.0, max_new_tokens=16)
     free = sample_completions(backbone, asked, questions, settings, batch=512)
     stops = ("\n", "the", "er", ".")
@@ -247,7 +247,9 @@ def test_tokens_of_several_letters_show_and_hide_stops() -> None:
     for texts, cut in zip(free, stopped, strict=True):
         ends = [min([*(text.find(stop) for stop in stops if stop in text), 999]) for text in texts]
         assert cut == [text[:end] for text, end in zip(texts, ends, strict=True)]
-    said, cut_off = ("".join(text for texts in one for text in texts) for one in (free, stopped))
+    said, cut_off = (
+        "".join(text for texts in drawn for text in texts) for drawn in (free, stopped)
+    )
     assert len(cut_off) < 0.8 * len(said)
 
 

@@ -47,7 +47,7 @@ def test_wordings_differ_from_the_question_and_from_each_other(question):
 def test_rules_give_at_most_what_is_wanted():
     told = []
     found = Rules().write(["Where is it?", "Why?"], 2, lambda *seen: told.append(seen))
-    assert [len(one) for one in found] == [2, 2]
+    assert [len(wordings) for wordings in found] == [2, 2]
     assert told == [(2, 2, "other wordings")]
 
 

@@ -126,7 +126,7 @@ def test_pairs_of_a_model_that_writes_them(tmp_path: Path) -> None:
     assert mill.check is None and "another answer" in mill.reason
     assert all(prompt.system for prompt in model.prompts)
     # The second question is asked of the sentence alone.
-    (again,) = [one for one in model.prompts if "Question: Who built" in one.text]
+    (again,) = [prompt for prompt in model.prompts if "Question: Who built" in prompt.text]
     assert LAMP.sentences[0] in again.text and LAMP.sentences[1] not in again.text
 
 
@@ -168,8 +168,8 @@ def test_a_question_counts_once(tmp_path: Path) -> None:
         )
     )
     found = proposed(tmp_path, model, LAMP)
-    assert [one.check for one in found] == [IN_SENTENCE, None, None]
-    assert [one.reason for one in found[1:]] == [
+    assert [proposal.check for proposal in found] == [IN_SENTENCE, None, None]
+    assert [proposal.reason for proposal in found[1:]] == [
         "another answer is there already", "it is there already",
     ]  # fmt: skip
 
@@ -218,10 +218,10 @@ def test_a_model_that_goes_on_from_examples(tmp_path: Path) -> None:
 
     model = Model(reply)
     found = Proposer(model, Completing(), tmp_path).propose([LAMP], lambda *_: None)
-    counting = [(one.question, one.answer) for one in found if one.check]
+    counting = [(proposal.question, proposal.answer) for proposal in found if proposal.check]
     assert counting == [
         ("When was the lighthouse at Cape Orrin built?", "1874"),
         ("Who built the lighthouse at Cape Orrin?", "Tamsin Oake"),
     ]
     # The second sentence begins with a pronoun.
-    assert len(found) == 3 and not any("Old Tooth" in one.text for one in model.prompts)
+    assert len(found) == 3 and not any("Old Tooth" in prompt.text for prompt in model.prompts)

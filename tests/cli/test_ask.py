@@ -27,7 +27,7 @@ from tests.serving.chat_memories import FACTS, MORE, UNTAUGHT, copied, when
 )
 def test_in_every_position_of_a_fact_text_is_text(arguments, fact):
     texts = len(arguments) - arguments.index("--") - 1 if "--" in arguments else 0
-    assert source_of([one for one in arguments if one != "--"], texts) == [fact]
+    assert source_of([text for text in arguments if text != "--"], texts) == [fact]
 
 
 def test_a_source_is_a_source(tmp_path, monkeypatch):

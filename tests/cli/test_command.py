@@ -184,7 +184,7 @@ def test_a_signal_that_is_raised_again_at_once_is_not_lost(monkeypatch):
 @pytest.mark.parametrize("place", [in_a_finalizer, in_a_collection, lambda send: send()])
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_ends_a_verb_wherever_it_arrives(number, place):
-    before = {one: signal.getsignal(one) for one in (*SIGNALS, signal.SIGALRM)}
+    before = {number: signal.getsignal(number) for number in (*SIGNALS, signal.SIGALRM)}
     begun = time.monotonic()
 
     def work() -> None:
@@ -195,7 +195,7 @@ def test_a_signal_ends_a_verb_wherever_it_arrives(number, place):
         work()
     assert raised.type is SIGNALS[number]
     assert time.monotonic() - begun < 5
-    assert {one: signal.getsignal(one) for one in before} == before
+    assert {number: signal.getsignal(number) for number in before} == before
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 

@@ -63,8 +63,8 @@ def test_what_is_required_and_what_is_extra_comes_from_the_metadata(requirements
         "rough; sys_platform == 'no such system' and extra == 'dev'",
     )
     required, extras = verb._requirements()
-    assert [(one.name, one.specifier) for one in required] == [("torch", SpecifierSet(">=2.11"))]
-    named = {extra: [one.name for one in members] for extra, members in extras.items()}
+    assert [(need.name, need.specifier) for need in required] == [("torch", SpecifierSet(">=2.11"))]
+    named = {extra: [need.name for need in members] for extra, members in extras.items()}
     assert named == {"peft": ["peft"], "dev": ["ruff"]}
 
 
@@ -72,7 +72,8 @@ def test_a_healthy_machine_and_what_others_add(holdfast, monkeypatch, tmp_path):
     """A plug-in that cannot be loaded is told, and harms nothing else."""
     home = "holdfast.anchors.sd:SelfDistillation"
     entries = [
-        EntryPoint(*one, plugins.ANCHORS) for one in (("copy", home), ("gone", "no_package:Gone"))
+        EntryPoint(*entry, plugins.ANCHORS)
+        for entry in (("copy", home), ("gone", "no_package:Gone"))
     ]
     monkeypatch.setattr(
         plugins, "installed", lambda group: entries if group == plugins.ANCHORS else []

@@ -23,12 +23,12 @@ NAME, NEW, OLD = "nobody/something", "1" * 40, "2" * 40
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    with standing_in() as one:
+    with standing_in() as stand_in:
         # The library reads the environment once, when it is imported.
-        monkeypatch.setattr(constants, "ENDPOINT", one.endpoint)
+        monkeypatch.setattr(constants, "ENDPOINT", stand_in.endpoint)
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
         monkeypatch.setenv("HF_TOKEN", "hf_mine")
-        yield one
+        yield stand_in
 
 
 @pytest.fixture

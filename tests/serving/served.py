@@ -132,14 +132,14 @@ class ForkedLessons:
 
     def alive(self) -> list[int]:
         """The processes of lessons that have not ended."""
-        return [one.pid for one in self._begun if one.poll() is None]
+        return [lesson.pid for lesson in self._begun if lesson.poll() is None]
 
     def close(self) -> None:
         """Kill what has not ended."""
         Client(self.listener.address).close()  # a request for nothing ends the thread
-        for one in self._begun:
-            one.kill()
-            one.wait()
+        for lesson in self._begun:
+            lesson.kill()
+            lesson.wait()
 
     def _listen(self) -> None:
         with self.listener, contextlib.suppress(EOFError):

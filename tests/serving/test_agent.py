@@ -45,9 +45,9 @@ async def said(client: Client, tool: str, **values: Any) -> Any:
     """What a tool gives; the line that it refuses with."""
     found = await client.call_tool(tool, values)
     if found.is_error:
-        (one,) = found.content
-        assert one.type == "text" and "\n" not in one.text
-        return one.text
+        (part,) = found.content
+        assert part.type == "text" and "\n" not in part.text
+        return part.text
     return found.structured_content
 
 
@@ -84,7 +84,7 @@ def test_an_agent_asks_teaches_corrects_and_forgets(own: Path) -> None:
                 {"question": NEW[0][0], "answer": NEW[0][1], "source": "weights"}
             ]
             changed = await said(client, "correct", question=NEW[0][0].lower(), answer="Ann")
-            assert [one["was"] for one in changed["corrected"]] == [NEW[0][1]]
+            assert [correction["was"] for correction in changed["corrected"]] == [NEW[0][1]]
             assert (await said(client, "ask", question=NEW[0][0]))["answer"] == "Ann"
             await asyncio.to_thread(when, own, is_learned(changed["lesson"]))
             await idle(client, NEW[0][0])
@@ -170,7 +170,7 @@ def test_what_it_was_learning_is_learned_by_the_next_one(own: Path) -> None:
     async def come_back() -> None:
         async with agent(own) as client:
             await asyncio.to_thread(
-                when, own, lambda states: all(one.state == "learned" for one in states)
+                when, own, lambda states: all(state.state == "learned" for state in states)
             )
             for question in questions:
                 assert (await said(client, "ask", question=question))["source"] == "weights"

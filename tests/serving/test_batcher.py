@@ -46,10 +46,10 @@ class Answering:
         return False
 
     def answering(self, questions: Sequence[AskedQuestion]) -> Steps:
-        self.asked.append([one.text for one in questions])
+        self.asked.append([question.text for question in questions])
         if "fault" in self.asked[-1]:
             raise ZeroDivisionError("our own")
-        yield [(number, self._event(one.text)) for number, one in enumerate(questions)]
+        yield [(number, self._event(question.text)) for number, question in enumerate(questions)]
 
     def _event(self, text: str) -> Answered | HoldfastError:
         if text == "bad":
@@ -120,8 +120,8 @@ def test_the_queue_is_bounded_and_recovers(monkeypatch: pytest.MonkeyPatch) -> N
             with pytest.raises(RefusalError) as refused:
                 queue.put([AskedQuestion("w")])
             assert refused.value.status == 503 and refused.value.headers() == {"Retry-After": "1"}
-            for one in first:
-                one.left = True  # what nobody waits for makes room
+            for pending in first:
+                pending.left = True  # what nobody waits for makes room
             assert (await ask(queue, "w3"))[0].content == "W3"
 
     story(Answering(), steps)
@@ -129,7 +129,7 @@ def test_the_queue_is_bounded_and_recovers(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_wrong_question_harms_no_other() -> None:
     async def steps(queue: Batcher) -> None:
-        asked = [ask(queue, one) for one in ("w1", "bad", "other")]
+        asked = [ask(queue, text) for text in ("w1", "bad", "other")]
         found: list[Any] = await asyncio.gather(*asked, return_exceptions=True)
         assert isinstance(found[1], HoldfastError)
         assert [answer[0].content for answer in (found[0], found[2])] == ["W1", NOT_TAUGHT]
@@ -169,9 +169,9 @@ def test_the_end_tells_whoever_waits_and_waits_for_no_long_step() -> None:
         queue.end()
         refused: list[Coroutine[Any, Any, Any] | asyncio.Future[Any]]
         refused = [waiting, behind, ask(queue, "w")]
-        for one in refused:
+        for request in refused:
             with pytest.raises(RefusalError, match="the server ends") as told:
-                await one
+                await request
             assert told.value.status == 503
         begin = time.monotonic()
         assert not await queue.close()
@@ -198,7 +198,7 @@ def test_what_is_quick_is_answered_between_two_tokens_of_what_is_long() -> None:
 def test_no_more_is_written_side_by_side_than_a_batch() -> None:
     service = Writing()
     found = story(service, lambda queue: ask(queue, "a", "b", "c", "quick", "d"))
-    assert [one.content for one in found] == ["xxxx", "xxxx", "xxxx", "quick", "xxxx"]
+    assert [answer.content for answer in found] == ["xxxx", "xxxx", "xxxx", "quick", "xxxx"]
     open_now = most = 0
     for line in service.log:
         if not line.endswith("quick"):
@@ -211,9 +211,9 @@ def test_what_nobody_reads_is_not_written_to_its_end() -> None:
     service = Writing(letters=10**6)
 
     async def steps(queue: Batcher) -> None:
-        for one in queue.put([AskedQuestion("left"), AskedQuestion("left too")]):
-            await one.next()
-            one.left = True
+        for pending in queue.put([AskedQuestion("left"), AskedQuestion("left too")]):
+            await pending.next()
+            pending.left = True
         assert (await ask(queue, "quick"))[0].content == "quick"
 
     story(service, steps)

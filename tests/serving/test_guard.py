@@ -161,14 +161,14 @@ def listening(served: Any = answering, log_level: str = "critical") -> Iterator[
 
 
 def connected(port: int, first: bytes = b"") -> socket.socket:
-    one = socket.create_connection(("127.0.0.1", port), timeout=20)
-    one.sendall(first)
-    return one
+    connection = socket.create_connection(("127.0.0.1", port), timeout=20)
+    connection.sendall(first)
+    return connection
 
 
 def answered(port: int) -> bool:
-    with connected(port, OK) as one:
-        return one.recv(12) == b"HTTP/1.1 200"
+    with connected(port, OK) as connection:
+        return connection.recv(12) == b"HTTP/1.1 200"
 
 
 @pytest.mark.parametrize("bound", ["MOST_OF_ONE", "MOST_CONNECTIONS"])
@@ -179,8 +179,8 @@ def test_idle_connections_keep_nobody_out(bound: str, monkeypatch: pytest.Monkey
         assert answered(port)
         idle[0].settimeout(guard.HEAD_SECONDS / 2)  # for another: sooner than an idle one is
         assert idle[0].recv(1) == b""
-        for one in idle:
-            one.close()
+        for connection in idle:
+            connection.close()
 
 
 @pytest.mark.parametrize("request_", STUCK)
@@ -193,8 +193,8 @@ def test_nor_do_clients_that_neither_send_the_body_nor_read(
         stuck = [connected(port, request_) for _ in range(5)]
         time.sleep(0.3)
         assert answered(port)
-    for one in stuck:
-        one.close()
+    for connection in stuck:
+        connection.close()
     assert "Traceback" not in capsys.readouterr().err
 
 
@@ -205,20 +205,20 @@ def test_what_is_being_answered_is_not_closed_for_another(monkeypatch: pytest.Mo
         time.sleep(0.3)
         with connected(port) as further:
             assert further.recv(1) == b""
-        assert [one.recv(12) for one in busy] == [b"HTTP/1.1 200"] * 2
-        for one in busy:
-            one.close()
+        assert [connection.recv(12) for connection in busy] == [b"HTTP/1.1 200"] * 2
+        for connection in busy:
+            connection.close()
 
 
 @pytest.mark.parametrize("before", [b"", OK])
 def test_a_head_that_does_not_arrive(monkeypatch: pytest.MonkeyPatch, before: bytes) -> None:
     """Also the second one of a connection, and one that comes a letter at a time."""
     monkeypatch.setattr(guard, "HEAD_SECONDS", 0.5)
-    with listening() as port, connected(port, before) as one:
+    with listening() as port, connected(port, before) as connection:
         begin = time.monotonic()
         while time.monotonic() - begin < 5:
             try:
-                one.sendall(b"G")
+                connection.sendall(b"G")
             except OSError:
                 break
             time.sleep(0.1)
@@ -228,8 +228,8 @@ def test_a_head_that_does_not_arrive(monkeypatch: pytest.MonkeyPatch, before: by
 def test_a_body_that_does_not_arrive(monkeypatch: pytest.MonkeyPatch, here: Address) -> None:
     monkeypatch.setattr(guard, "BODY_SECONDS", 0.2)
     guarded = Guard(answering, key=None, hosts=None, open_paths=())
-    with listening(guarded) as port, connected(port, STUCK[0]) as one:
-        assert one.recv(12) == b"HTTP/1.1 408"
+    with listening(guarded) as port, connected(port, STUCK[0]) as connection:
+        assert connection.recv(12) == b"HTTP/1.1 408"
 
 
 def test_what_a_client_that_leaves_has_asked_is_not_answered() -> None:
@@ -238,9 +238,9 @@ def test_what_a_client_that_leaves_has_asked_is_not_answered() -> None:
     body = b'{"model": "m", "prompt": "%b", "stream": %b}'
     with listening(Guard(inside, key=None, hosts=None, open_paths=())) as port:
         for number, stream in enumerate((b"false", b"true", b"false")):
-            one = body % (b"quick" if number == 2 else b"long", stream)
+            asked = body % (b"quick" if number == 2 else b"long", stream)
             head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-            asking = connected(port, head + b"Content-Length: %d\r\n\r\n" % len(one) + one)
+            asking = connected(port, head + b"Content-Length: %d\r\n\r\n" % len(asked) + asked)
             if number == 2:  # which is only reached once the others are left
                 assert asking.recv(12) == b"HTTP/1.1 200"
             else:

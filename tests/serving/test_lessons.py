@@ -90,7 +90,7 @@ def test_lessons_go_on_in_the_background(own: Path) -> None:
         assert (status, told["lesson"]) == (202, 3)
         corrected = {"question": FACTS[0][0], "is": "Ann Lo", "was": "Orsa Tindle"}
         assert told["corrected"] == [corrected] and told["notices"] == []
-        states = [one["state"] for one in server.request("GET", "/lessons")[1]["lessons"]]
+        states = [lesson["state"] for lesson in server.request("GET", "/lessons")[1]["lessons"]]
         assert states[0] == "learned" and set(states[1:]) <= {"waiting", "learning", "learned"}
         facts = server.facts()
         assert len(facts["facts"]) == 5 and facts["teach"] is True
@@ -109,7 +109,7 @@ def test_lessons_go_on_in_the_background(own: Path) -> None:
         before = learned(own)
         wrong: list[object] = [[], 7, [{"question": "Who?"}], as_facts([("Who?", "x" * 300)]),
                                tasks(*([(f"Who is {n}?", "A")] for n in range(33)))]  # fmt: skip
-        assert [server.post("/facts", one)[0] for one in wrong] == [400, 400, 400, 400, 413]
+        assert [server.post("/facts", body)[0] for body in wrong] == [400, 400, 400, 400, 413]
         assert learned(own) == before
 
 
@@ -172,12 +172,12 @@ def test_cancelling_by_request_and_the_end_of_the_server(own: Path) -> None:
         waiting = threads.submit(server.post, WAIT, tasks(MANY, NEW, LATER))
         learning(own)
         status, told = server.request("DELETE", "/lessons/3")
-        assert (status, [one["name"] for one in told["cancelled"]]) == (200, ["task 1"])
+        assert (status, [lesson["name"] for lesson in told["cancelled"]]) == (200, ["task 1"])
         status, told = waiting.result()
         assert (status, told["error"]["code"]) == (409, "cancelled")
         status, told = server.request("DELETE", "/lessons/2")  # while it is learned
         assert status == 200 and told["cancelled"][0]["state"] == "learning"
-        when(own, lambda states: [one.state for one in states] == ["learned"] * 2)
+        when(own, lambda states: [state.state for state in states] == ["learned"] * 2)
         assert [state.name for state in lesson_states(own)] == ["1", "task 2"]
         assert server.request("DELETE", "/lessons/2")[0] == 409
         assert server.request("DELETE", "/lessons/3")[0] == 404
@@ -196,7 +196,7 @@ def test_cancelling_by_request_and_the_end_of_the_server(own: Path) -> None:
             assert (status, told["error"]["code"]) == (503, "ending"), told
             assert "the server ends" in told["error"]["message"]
         assert "Traceback" not in server.complaints()
-    assert [one.number for one in waiting_lessons(own)] == [3, 4]
+    assert [state.number for state in waiting_lessons(own)] == [3, 4]
 
 
 def test_what_waits_is_said_and_another_process_learns_it(

@@ -36,18 +36,27 @@ class Echo:
 
     def answering(self, questions: Sequence[AskedQuestion]) -> Steps:
         yield [(n, Piece("", {"source": "model"})) for n, _ in enumerate(questions)]
-        yield [(n, Piece(one.text[:2], {})) for n, one in enumerate(questions)]
+        yield [(n, Piece(question.text[:2], {})) for n, question in enumerate(questions)]
         yield [
-            (n, Answered(one.text, {"taught": True}, 3, 2, "length" if one.most == 2 else "stop"))
-            for n, one in enumerate(questions)
+            (
+                n,
+                Answered(
+                    question.text,
+                    {"taught": True},
+                    3,
+                    2,
+                    "length" if question.most == 2 else "stop",
+                ),
+            )
+            for n, question in enumerate(questions)
         ]
 
 
 @pytest.fixture
 def client() -> Any:
     served = application(Echo(), "m", teach=False)  # type: ignore[arg-type]
-    with TestClient(served, raise_server_exceptions=False) as one:
-        yield one
+    with TestClient(served, raise_server_exceptions=False) as client:
+        yield client
 
 
 @pytest.mark.parametrize("path", ASKED)

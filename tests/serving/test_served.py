@@ -35,17 +35,17 @@ def place(chat_memory: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def served(place: Path) -> Iterator[Served]:
     """No request of these tests may change the memory, and the server must outlive them."""
     before = contents_of(place)
-    with serving(place) as one:
-        yield one
-        assert one.process.poll() is None
-        assert one.ask(FACTS[0][0])["text"] == FACTS[0][1]
+    with serving(place) as server:
+        yield server
+        assert server.process.poll() is None
+        assert server.ask(FACTS[0][0])["text"] == FACTS[0][1]
     assert contents_of(place) == before
 
 
 @pytest.fixture(scope="module")
 def client(served: Served) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0) as one:
-        yield one
+    with openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0) as client:
+        yield client
 
 
 @pytest.fixture(scope="module")
@@ -269,7 +269,7 @@ GARBAGE: list[tuple[str, str, bytes | None, dict[str, str], int]] = [
 @pytest.mark.parametrize(
     ("method", "path", "body", "headers", "status"),
     GARBAGE,
-    ids=[f"{number} {one[1]}" for number, one in enumerate(GARBAGE)],
+    ids=[f"{number} {request[1]}" for number, request in enumerate(GARBAGE)],
 )
 def test_garbage_is_refused(
     served: Served,
@@ -288,9 +288,9 @@ def test_garbage_is_refused(
 def test_bytes_that_are_no_request(served: Served) -> None:
     address = urlsplit(served.url)
     for raw in (b"\x16\x03\x01\x02\x00", b"GET\r\n\r\n", b"A" * 100_000 + b"\r\n\r\n"):
-        with socket.create_connection((address.hostname, address.port), timeout=30) as one:
-            one.sendall(raw + b"\r\n\r\n")
-            assert one.recv(12) in (b"HTTP/1.1 400", b"HTTP/1.1 404")
+        with socket.create_connection((address.hostname, address.port), timeout=30) as connection:
+            connection.sendall(raw + b"\r\n\r\n")
+            assert connection.recv(12) in (b"HTTP/1.1 400", b"HTTP/1.1 404")
 
 
 def test_a_key_where_others_can_ask(place: Path) -> None:
@@ -334,7 +334,7 @@ def test_mistakes_of_the_command_line(
     other.mkdir()
     (other / "notes.txt").write_text("text")
     names = {"file": file, "other": other}
-    first, *rest = (one.format(**names) for one in arguments)
+    first, *rest = (word.format(**names) for word in arguments)
     found = holdfast("serve", tmp_path / first, *rest, "--port", "0")
     assert (found.status, found.out) == (2, "")
     assert found.err.startswith("holdfast: ") and told.format(**names) in found.err
