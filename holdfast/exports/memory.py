@@ -58,10 +58,8 @@ def export_memory(directory: Path, to: str, out: Path, *, checked: bool = True) 
         model, tokenizer = load_model(base)
         form = chat_form(tokenizer)
         if to == "peft":
-            model = _adapted(model, state, () if learned.whole_turn else form.invocation)
-            model.peft_config["default"].base_model_name_or_path = os.path.abspath(base)
-            with quiet():
-                model.save_pretrained(folder)
+            invocation = () if learned.whole_turn else form.invocation
+            _write_adapter(folder, base, model, state, invocation)
         else:
             if learned.neurons:
                 widen(model, state)
@@ -117,6 +115,15 @@ def _learned(memory: Memory, to: str) -> _Learned:
 
 def _pairs(facts: Iterable[Item]) -> list[tuple[str, str]]:
     return [(fact.question, fact.answer) for fact in facts]
+
+
+def _write_adapter(
+    folder: Path, base: Path, model: Any, state: State, invocation: Sequence[int]
+) -> None:
+    wrapped = _adapted(model, state, invocation)
+    wrapped.peft_config["default"].base_model_name_or_path = os.path.abspath(base)
+    with quiet():
+        wrapped.save_pretrained(str(folder))
 
 
 def _adapted(model: Any, state: State, invocation: Sequence[int]) -> Any:
