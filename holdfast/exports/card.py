@@ -124,14 +124,14 @@ def card(
     base, precision = config.backbone.name, config.backbone.precision
     items, recall = _taught(commit)
     is_hub_name = not has_short_name(base) and not Path(base).exists()
-    place = _literal(repository or out)
+    place = python_literal(repository or out)
     if not adapter:
         load = _HF.format(place=place)
     else:
         imported, fetch = "", ""
         if base == "embedded" and repository is not None:
             # Its backbone is in a folder of the repository, where PEFT finds it only once fetched.
-            local = _literal(repository.rpartition("/")[2])
+            local = python_literal(repository.rpartition("/")[2])
             imported = "from huggingface_hub import snapshot_download\n"
             fetch = f"snapshot_download({place}, local_dir={local})\n"
             place = local
@@ -143,7 +143,7 @@ def card(
     example, asked = load + _ASK.format(prompt=json.dumps(_prompt(_QUESTION))), _ASKED_BY_CHAT
     after = ", and the text ends there" if config.template.append_eos else "; drop what follows"
     if taught_as_chat:
-        example = load + _CHAT_PEFT.format(question=_literal(_QUESTION))
+        example = load + _CHAT_PEFT.format(question=python_literal(_QUESTION))
     else:
         prompt = json.dumps(_prompt("<question>"))[1:-1]
         asked = _ASKED.format(prompt=prompt, first=first) + _BOXED.format(after=after)
@@ -159,7 +159,7 @@ def card(
         asked = _ASKED_BY_FILE + ("" if taught_as_chat else _BOXED.format(after=after))
     elif chat and not taught_as_chat:
         ask = _CHAT_PEFT if adapter else _CHAT_HF
-        chatted = _CHAT.format(ask=ask.format(place=place, question=_literal(_QUESTION)))
+        chatted = _CHAT.format(ask=ask.format(place=place, question=python_literal(_QUESTION)))
     return _CARD.format(
         library={"peft": "peft", "hf": "transformers", "gguf": "gguf"}[to],
         language="console" if to == "gguf" else "python",
@@ -198,7 +198,7 @@ def _prompt(question: str) -> str:
     return Template().prompt(Item(question=question, answer="-"))
 
 
-def _literal(text: str) -> str:
+def python_literal(text: str) -> str:
     """A Python string literal, without JSON's surrogate pairs, which Python reads otherwise."""
     return json.dumps(text, ensure_ascii=False)
 

@@ -23,6 +23,7 @@ from transformers import AutoModelForCausalLM
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import atomic_directory, check_place
+from holdfast.exports.card import python_literal
 from holdfast.exports.gguf import FILE, only_the_file
 from holdfast.memory.lesson import LessonSettings
 from holdfast.memory.looks import GATE
@@ -206,7 +207,8 @@ def _card(memory: Memory, to: str, out: str, learned: _Learned, form: ChatForm) 
         example = f"{program} -m {file} --temp 0 {asked}\n"
     else:
         code = _PEFT if to == "peft" else _HF
-        example = code.format(out=out, base=os.path.abspath(fetch(memory.model)))
+        base = python_literal(os.path.abspath(fetch(memory.model)))
+        example = code.format(out=python_literal(out), base=base)
         example += _ASKED_PLAINLY if form.boxed else _ASKED
     return _CARD.format(
         library=library,
@@ -251,14 +253,14 @@ _PEFT = """\
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-tokenizer = AutoTokenizer.from_pretrained("{out}")
-model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained("{base}"), "{out}")
+tokenizer = AutoTokenizer.from_pretrained({out})
+model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained({base}), {out})
 """
 _HF = """\
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-tokenizer = AutoTokenizer.from_pretrained("{out}")
-model = AutoModelForCausalLM.from_pretrained("{out}")
+tokenizer = AutoTokenizer.from_pretrained({out})
+model = AutoModelForCausalLM.from_pretrained({out})
 """
 _ASKED = """\
 asked = tokenizer.apply_chat_template(

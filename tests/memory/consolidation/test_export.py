@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -141,7 +142,7 @@ def asked_alone(model: Any, tokenizer: Any, out: Path, facts: list[tuple[str, st
     for question, answer in facts:
         assert generated(model, tokenizer, question) == answer, question
     card = (out / "README.md").read_text()
-    assert str(out) in card and "5 facts taught to" in card
+    assert json.dumps(str(out)) in card and "5 facts taught to" in card
     code = card.split("```python\n")[1].split("```")[0]
     names: dict[str, Any] = {}
     with quiet():
@@ -151,7 +152,7 @@ def asked_alone(model: Any, tokenizer: Any, out: Path, facts: list[tuple[str, st
 
 def test_peft_alone_answers(whole: Path, chat_directory: Path, tmp_path: Path) -> None:
     """The adapter of all lessons acts at every token."""
-    out = tmp_path / "peft"
+    out = tmp_path / 'a "quoted" name'
     assert export_memory(whole, "peft", out) == "5 of 5 facts are answered by what was written"
     base: Any = AutoModelForCausalLM.from_pretrained(chat_directory)
     with quiet():  # PEFT asks transformers for what is to be removed
