@@ -262,15 +262,15 @@ def test_a_state_of_something_else_is_refused_in_a_line(state: State, key: str) 
 
 def test_states_of_older_runs_are_read() -> None:
     """They have one tensor of all factors, and no name for it."""
-    one, other = normal(P, seed=1), normal(P, seed=2)
+    weights, reference = normal(P, seed=1), normal(P, seed=2)
     nothing: Any = None
-    at = Step({"factors": other + 1}, nothing, None)
+    at = Step({"factors": reference + 1}, nothing, None)
     importance = SynapticIntelligence(SynapticIntelligence.Config())
-    state = importance.unpack({"importance": one, "reference": other})
-    torch.testing.assert_close(importance.loss(state, at), one.sum())
+    state = importance.unpack({"importance": weights, "reference": reference})
+    torch.testing.assert_close(importance.loss(state, at), weights.sum())
     fisher = OnlineEWC(OnlineEWC.Config())
-    state = fisher.unpack({"fisher": one, "reference": other, "scale": one.mean()})
-    torch.testing.assert_close(fisher.loss(state, at), one.sum())
+    state = fisher.unpack({"fisher": weights, "reference": reference, "scale": weights.mean()})
+    torch.testing.assert_close(fisher.loss(state, at), weights.sum())
     form = KroneckerFisher(KroneckerFisher.Config())
     parts = {"learned S a": torch.eye(2), "learned G a": torch.eye(3)}
     assert form.unpack(parts)["past"]["a"].outputs.dense().shape == (3, 3)

@@ -50,10 +50,10 @@ def test_the_text_is_kept_as_it_was_written() -> None:
     assert anchor.text({}) is None
     state = begun(anchor, 1)
     for each in (state, anchor.unpack(anchor.pack(state))):
-        held = anchor.text(each)
-        assert held is not None and held.sequences == TEXT.sequences
-        assert list(held.states.starts) == list(TEXT.states.starts)
-        assert torch.equal(held.states.rows([2, 0]), TEXT.states.rows([2, 0]))
+        text = anchor.text(each)
+        assert text is not None and text.sequences == TEXT.sequences
+        assert list(text.states.starts) == list(TEXT.states.starts)
+        assert torch.equal(text.states.rows([2, 0]), TEXT.states.rows([2, 0]))
 
 
 def test_it_is_written_before_the_first_task_only() -> None:
@@ -68,9 +68,9 @@ def test_the_term_is_the_divergence_from_the_untouched_model() -> None:
     untouched, learner = exact_backbone(), learner_of()
     for seed in range(3):
         learn(learner, seed=seed)
-    held = learner.general()
-    assert held is not None
-    text, at_once = held
+    general = learner.general()
+    assert general is not None
+    text, at_once = general
     assert (len(text.sequences), at_once) == (5, 1)
     ids = torch.tensor([text.sequences[1]])
     with torch.no_grad():

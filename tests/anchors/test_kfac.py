@@ -37,8 +37,8 @@ def dense_form(updates: dict[str, Update], curvature: dict[str, KroneckerFactors
     total = torch.zeros((), dtype=torch.float64)
     for name, update in updates.items():
         change = (update.scale * update.lora_B @ update.lora_A).flatten()
-        known = curvature[name]
-        product = torch.kron(known.outputs.dense(), known.inputs.dense())
+        factors = curvature[name]
+        product = torch.kron(factors.outputs.dense(), factors.inputs.dense())
         total = total + 0.5 * change @ product @ change
     return total
 
@@ -54,17 +54,17 @@ def test_the_form_and_its_gradient_are_the_dense_ones(seed: int, rank: int) -> N
     pairs = zip(
         torch.autograd.grad(3 * ours, leaves), torch.autograd.grad(3 * theirs, leaves), strict=True
     )
-    for one, other in pairs:
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+    for gradient, expected in pairs:
+        torch.testing.assert_close(gradient, expected, rtol=1e-10, atol=1e-12)
 
 
 def start(task: int, past: int, given: Any = None, general: int = 0) -> TaskStart:
     return TaskStart(task, {"a": torch.zeros(1)}, 10, past, given, general)
 
 
-def end(task: int, own: dict[str, KroneckerFactors]) -> TaskEnd:
+def end(task: int, task_factors: dict[str, KroneckerFactors]) -> TaskEnd:
     unused: Any = None
-    return TaskEnd(task, {"a": torch.zeros(1)}, 10, unused, lambda: own)
+    return TaskEnd(task, {"a": torch.zeros(1)}, 10, unused, lambda: task_factors)
 
 
 def step() -> Step:
@@ -98,7 +98,7 @@ class Driven:
 
 def expected(*weighted: tuple[float, dict[str, KroneckerFactors]]) -> Tensor:
     total = {
-        side: sum(w * getattr(known["a"], side).dense() for w, known in weighted)
+        side: sum(w * getattr(factors["a"], side).dense() for w, factors in weighted)
         for side in ("inputs", "outputs")
     }
     mean = {"a": KroneckerFactors(*(DenseMoment(total[side]) for side in ("inputs", "outputs")))}
@@ -154,12 +154,12 @@ def test_nothing_is_held_before_a_past_exists() -> None:
 
 
 def test_written_sequences_are_asked_anew_and_leave_no_state() -> None:
-    one, other, own = ({"a": factors_of(seed)} for seed in (1, 50, 90))
+    first, second, task_factors = ({"a": factors_of(seed)} for seed in (1, 50, 90))
     anchor = Driven(source="written", strength=20.0, per_item=False)
-    for number, written in ((2, one), (3, other)):
+    for number, written in ((2, first), (3, second)):
         anchor.begin(start(number, 10 * (number - 1), written))
         torch.testing.assert_close(anchor.term(), 20 * expected((1, written)))
-        anchor.end(end(number, own))
+        anchor.end(end(number, task_factors))
         assert anchor.state == anchor.reloaded().state == {}
 
 

@@ -81,10 +81,10 @@ class Driven:
         step = Step(at, unused, unused, changes)
         return self.anchor.strength(self.state) * self.anchor.loss(self.state, step)
 
-    def end(self, own: Positions, changes: dict[str, Update]) -> None:
+    def end(self, task_positions: Positions, changes: dict[str, Update]) -> None:
         unused: Any = None
         at = {"a": torch.zeros(1)}
-        end = TaskEnd(self.task, at, 10, unused, dict, changes, lambda _: own)
+        end = TaskEnd(self.task, at, 10, unused, dict, changes, lambda _: task_positions)
         self.state = self.anchor.end(self.state, end)
 
     def through_a_file(self) -> None:
@@ -104,11 +104,11 @@ def test_positions_are_the_references(temperature: float, monkeypatch: pytest.Mo
     layers = backbone.workspace.layers
     config = CurvatureConfig(temperature=temperature)
     with backbone.learning():
-        found = positions_of(CurvatureData(backbone, layers, sequences, config, DRAW), 5)
+        positions = positions_of(CurvatureData(backbone, layers, sequences, config, DRAW), 5)
     name = (DRAW[0], f"{DRAW[1]} positions", DRAW[2])
     keys = torch.rand(sum(counts), generator=generator(*name), dtype=torch.float64)
     smallest = keys.sort().values[:5]
-    assert torch.equal(found.keys.sort().values, smallest)
+    assert torch.equal(positions.keys.sort().values, smallest)
     uniforms = torch.rand(sum(counts), generator=generator(*DRAW)).split(counts)
     modules: Any = {name: layer.module for name, layer in layers.items()}
     for sequence, numbers, drawn in zip(sequences, uniforms, keys.split(counts), strict=True):
@@ -116,12 +116,12 @@ def test_positions_are_the_references(temperature: float, monkeypatch: pytest.Mo
         given = (backbone.model, modules, sequence, numbers, temperature, weights)
         inputs, gradients = one_sequence(*given)
         for place in (drawn <= smallest[-1]).nonzero()[:, 0].tolist():
-            row = int((found.keys == drawn[place]).nonzero())
+            row = int((positions.keys == drawn[place]).nonzero())
             for map_name in modules:
-                x, g = found.inputs[map_name][row], found.gradients[map_name][row]
+                x, g = positions.inputs[map_name][row], positions.gradients[map_name][row]
                 torch.testing.assert_close(x, inputs[map_name][place], rtol=1e-9, atol=1e-12)
                 torch.testing.assert_close(g, gradients[map_name][place], rtol=1e-9, atol=1e-12)
-    assert not any(gradient.requires_grad for gradient in found.gradients.values())
+    assert not any(gradient.requires_grad for gradient in positions.gradients.values())
     with backbone.learning():
         every = positions_of(CurvatureData(backbone, layers, sequences, config, DRAW), 10**6)
     assert len(every.keys) == sum(counts)

@@ -62,7 +62,7 @@ def test_a_truth_value_is_no_number(values: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "message"),
     [
         ({"when": 0}, "when = 0: Input should be 'never', or greater than 0"),
         ({"names": "one"}, "names = \"one\": Input should be a list, such as [a,b], or 'all'"),
@@ -70,10 +70,10 @@ def test_a_truth_value_is_no_number(values: dict[str, object]) -> None:
         ({"layers": [-1]}, "layers.0 = -1: Input should be greater than or equal to 0"),
     ],
 )
-def test_a_wrong_value_is_told_with_all_that_it_might_be(values: Any, told: str) -> None:
+def test_a_wrong_value_is_told_with_all_that_it_might_be(values: Any, message: str) -> None:
     with pytest.raises(HoldfastError) as refused:
         build(Outer, values, source="here")
-    assert str(refused.value) == f"here: {told}"
+    assert str(refused.value) == f"here: {message}"
 
 
 def written(path: Path, values: Any) -> Path:
@@ -91,8 +91,8 @@ def test_a_file_of_this_format_is_read_without_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("values", [{"study": "suite"}, {"numbers": {}}, {"format": 3, "study": 1}])
 def test_another_format_is_refused_in_one_line(values: Any, tmp_path: Path) -> None:
     path = written(tmp_path / "study.json", values)
-    told = "take a newer" if "format" in values else "commit 6a3d55a reads it"
-    with pytest.raises(HoldfastError, match=told) as refused:
+    message = "take a newer" if "format" in values else "commit 6a3d55a reads it"
+    with pytest.raises(HoldfastError, match=message) as refused:
         read_format(path)
     assert "\n" not in str(refused.value) and str(path) in str(refused.value)
 

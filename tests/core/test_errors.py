@@ -21,14 +21,14 @@ from holdfast.core.processes import manner
 
 @pytest.mark.parametrize("kind", [HoldfastError, InUseError, NoSpaceError])
 def test_an_error_crosses_to_another_process_by_its_kind(kind, monkeypatch) -> None:
-    told = 'item 1: "No space left on device": another process is writing here'
-    error = kind(told)
-    assert error_line(error, told) == f"holdfast: {told}"
+    message = 'item 1: "No space left on device": another process is writing here'
+    error = kind(message)
+    assert error_line(error, message) == f"holdfast: {message}"
     monkeypatch.setenv(ERRORS_FOR, PROGRAMS)
-    values = json.loads(error_line(error, told))
+    values = json.loads(error_line(error, message))
     read = error_of(values["code"], values["error"])
-    assert (type(read), str(read)) == (kind, told)
-    assert type(error_of("invented", told)) is HoldfastError
+    assert (type(read), str(read)) == (kind, message)
+    assert type(error_of("invented", message)) is HoldfastError
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,8 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     fsync, replace = os.fsync, os.replace
 
     def flushing(handle: int) -> None:
-        found = os.fstat(handle)
-        asked.append("directory" if stat.S_ISDIR(found.st_mode) else f"{found.st_size} bytes")
+        status = os.fstat(handle)
+        asked.append("directory" if stat.S_ISDIR(status.st_mode) else f"{status.st_size} bytes")
         fsync(handle)
 
     def renaming(source: Any, target: Any) -> None:
@@ -125,10 +125,10 @@ def texts(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("reader", [read_json, read_yaml, read_batches])
-@pytest.mark.parametrize("what", ["pipe", "device"])
-def test_a_reader_opens_regular_files_alone(reader, what: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_a_reader_opens_regular_files_alone(reader, kind: str, tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
-    if what == "pipe":
+    if kind == "pipe":
         os.mkfifo(path)
     else:
         path.symlink_to("/dev/zero")

@@ -29,4 +29,4 @@ if __name__ == "__main__":
     catalogue.CATALOGUE["tiny"] = catalogue.CatalogueModel(**json.loads(sys.argv[1]))
     if len(sys.argv) > 2:
         convert.AutoTokenizer.from_pretrained = stop
-    say(fetch("tiny", lambda done, total, what: None if total else say(what)))
+    say(fetch("tiny", lambda done, total, message: None if total else say(message)))

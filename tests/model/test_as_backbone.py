@@ -100,17 +100,17 @@ def learner_of(*more: str) -> Learner:
     return Learner(config, load_backbone(config.backbone))
 
 
-def kept(cache: Path) -> list[Path]:
+def text_files(cache: Path) -> list[Path]:
     return sorted((cache / "general").glob("*.json"))
 
 
 def test_the_first_general_text_is_written_once(entry, cache, monkeypatch) -> None:
     learner = learner_of()
     fresh = first_general_text(learner, 4)
-    assert kept(cache) == []  # a moment's work
+    assert text_files(cache) == []  # a moment's work
     monkeypatch.setattr(general_cache, "_SECONDS_WORTH_KEEPING", 0.0)
     assert first_general_text(learner, 4) == fresh
-    (path,) = kept(cache)
+    (path,) = text_files(cache)
     with monkeypatch.context() as patch:
         patch.setattr(general_cache, "general_text", None)  # sampling would fail
         assert first_general_text(learner_of(), 4) == fresh
@@ -137,7 +137,7 @@ def test_other_general_text_has_a_file_of_its_own(entry, cache, monkeypatch) -> 
         learner = learner_of(other)
         config = learner.config
         text = first_general_text(learner, 4)
-        assert len(kept(cache)) == count
+        assert len(text_files(cache)) == count
         assert text == general_text(
             learner.backbone,
             config.sampling,

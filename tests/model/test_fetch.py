@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def messages() -> tuple[list[str], object]:
     """What a report is told in plain words, and the report."""
     seen: list[str] = []
-    return seen, lambda done, total, what: None if total else seen.append(what)
+    return seen, lambda done, total, message: None if total else seen.append(message)
 
 
 def one_line(name: str | Path) -> str:
