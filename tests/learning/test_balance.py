@@ -195,8 +195,8 @@ def test_an_answer_begins_with_its_first_token() -> None:
 def test_general_text_begins_with_other_tokens_before_every_task() -> None:
     settings = {"sampling": {"general": 40}, "kfac": {"source": "written"}}
     learner = learner_of("kfac_merge", **settings)
-    one, other = ({text[0] for text in written(learner, task)[1]} for task in (2, 3))
-    assert len(one & other) < min(len(one), len(other)) / 2
+    second, third = ({text[0] for text in written(learner, task)[1]} for task in (2, 3))
+    assert len(second & third) < min(len(second), len(third)) / 2
 
 
 @pytest.mark.parametrize("append_eos", [False, True])

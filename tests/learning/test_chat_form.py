@@ -60,11 +60,11 @@ def test_an_item_is_written_as_the_chat_template_writes_it() -> None:
         turns = [{"role": "user", "content": item.question}]
         asked = tokenizer.apply_chat_template(turns, add_generation_prompt=True)["input_ids"]
         turns += [{"role": "assistant", "content": item.answer}]
-        said = tokenizer.apply_chat_template(turns)["input_ids"]
-        assert template.encode(item, tokenizer, None, tokenizer.eos_token_id) == said
-        assert template.encode(item, tokenizer, 7, None) == [7, *said]
+        expected = tokenizer.apply_chat_template(turns)["input_ids"]
+        assert template.encode(item, tokenizer, None, tokenizer.eos_token_id) == expected
+        assert template.encode(item, tokenizer, 7, None) == [7, *expected]
         assert template.encode_prompt(item, tokenizer, None) == asked
-        assert asked + template.encode_answer(item, tokenizer) == said
+        assert asked + template.encode_answer(item, tokenizer) == expected
     with pytest.raises(HoldfastError, match=r"holds <\|reply\|>, a special token"):
         template.text(Item("red", "a<|reply|>"))
     with pytest.raises(HoldfastError, match=r"no chat template; use template\.form=paper"):
@@ -103,9 +103,9 @@ def test_added_tokens_that_end_nothing_may_stand_in_an_item() -> None:
         template.text(Item("<stop>", "x"))
 
 
-@pytest.mark.parametrize("said", ["strftime_now('%d %b %Y')", "date_string"])
-def test_a_template_that_writes_the_date_writes_the_same_every_day(said: str) -> None:
-    tokenizer = chat_tokenizer("{{ " + said + " }}" + chat_tokenizer().chat_template)
+@pytest.mark.parametrize("expression", ["strftime_now('%d %b %Y')", "date_string"])
+def test_a_template_that_writes_the_date_writes_the_same_every_day(expression: str) -> None:
+    tokenizer = chat_tokenizer("{{ " + expression + " }}" + chat_tokenizer().chat_template)
     before = template_of(CHAT, tokenizer).form.before
     assert before == "26 Jul 2024<|reply|>Be brief.<|endoftext|><|user|>"
     tokenizer.chat_template = with_one_date(tokenizer.chat_template)  # as exports have it
@@ -194,13 +194,13 @@ def test_the_loss_is_that_of_the_answers_alone(accumulated: bool) -> None:
             passed, (projection,) = learner.project(Part(sequences, None))
             step = Step(learner.workspace.parameters(), projection, None, {}, None)
             composed = minibatch_terms(step, [], {}, weights, replay_counts_for_path=True)
-            found = passed.gradient(composed.fit)
+            fit_gradient = passed.gradient(composed.fit)
         half = 0.5 * sum(losses) / sum(counts)
         assert float(composed.fit.detach()) == pytest.approx(float(half.detach()), rel=1e-12)
         factors = learner.workspace.parameters()
         wanted = torch.autograd.grad(half, list(factors.values()), retain_graph=True)
         for name, expected in zip(factors, wanted, strict=True):
-            torch.testing.assert_close(found[name], expected, rtol=1e-10, atol=1e-14)
+            torch.testing.assert_close(fit_gradient[name], expected, rtol=1e-10, atol=1e-14)
     gradient = learner.sequence_gradient(lesson, 1)
     factors = learner.workspace.parameters()
     wanted = torch.autograd.grad(losses[1] / counts[1], list(factors.values()))
@@ -242,17 +242,17 @@ def test_an_answer_is_all_that_is_said_up_to_its_end() -> None:
     item = Item("red", "hen", ("Ann",))
     question = recall._tokenized(item)
     stop = min(model.stop_tokens)
-    for said, correct in {
+    for reply, correct in {
         "hen": True,
         "HEN ": True,
         "ann": True,
         "hens": False,
         "he": False,
     }.items():
-        ids = model.tokenize(said)
-        assert recall._verdict(question, [*ids, stop], True).correct is correct, said
+        ids = model.tokenize(reply)
+        assert recall._verdict(question, [*ids, stop], True).correct is correct, reply
         assert not recall._verdict(question, ids, True).correct  # cut before its end
-        assert recall._decided(question, ids) == (said == "hens")
+        assert recall._decided(question, ids) == (reply == "hens")
     assert recall.task(Task("one", (item,))).boxed is None
 
 
@@ -265,18 +265,18 @@ def test_the_end_of_a_turn_need_not_be_a_special_token() -> None:
     template = template_for(CHAT, model)
     item = Item("red", "hen")
     recall = Recall(model, template, Recall.Config(max_new_tokens=6))
-    said = template.encode_answer(item, model.tokenizer)
-    assert said[-1] in model.stop_tokens
-    assert recall._verdict(recall._tokenized(item), said, True).correct
+    reply = template.encode_answer(item, model.tokenizer)
+    assert reply[-1] in model.stop_tokens
+    assert recall._verdict(recall._tokenized(item), reply, True).correct
 
 
 def test_of_several_chat_templates_the_default_one_counts() -> None:
     tokenizer = chat_tokenizer()
-    own = tokenizer.chat_template
-    tokenizer.chat_template = {"default": own, "tools": "{{ nothing }}"}
+    chat_template = tokenizer.chat_template
+    tokenizer.chat_template = {"default": chat_template, "tools": "{{ nothing }}"}
     expected = template_of(CHAT, chat_tokenizer()).form
     assert template_of(CHAT, tokenizer).form == expected
-    tokenizer.chat_template = {"tools": own, "rag": own}
+    tokenizer.chat_template = {"tools": chat_template, "rag": chat_template}
     with pytest.raises(HoldfastError, match="several chat templates and none is its default"):
         template_of(CHAT, tokenizer)
 

@@ -90,15 +90,15 @@ def test_what_an_installed_mechanism_works_with_counts(monkeypatch: pytest.Monke
     for given in ("plugins.rehearsal.weight=0.5", "plugins.rehearsal={}", "rehearsal.weight=0.5"):
         assert changed("rehearsal", given) == []
     # A section of its own name, as the mechanisms of this package have.
-    own = RunConfig.of({"method": "rehearsal", "rehearsal": {"weight": 0.25}})
-    assert own.plugins == {"rehearsal": {"weight": 0.25}}
+    config = RunConfig.of({"method": "rehearsal", "rehearsal": {"weight": 0.25}})
+    assert config.plugins == {"rehearsal": {"weight": 0.25}}
     with pytest.raises(HoldfastError, match="unknown key rehearsals"):
         RunConfig.of({"method": "rehearsal", "rehearsals": {"weight": 0.25}})
-    one, other = (
+    integer_config, float_config = (
         RunConfig.of({"method": "rehearsal", "plugins": {"rehearsal": {"weight": weight}}})
         for weight in (1, 1.0)
     )
-    assert sha256_of(one.numbers()) == sha256_of(other.numbers())
+    assert sha256_of(integer_config.numbers()) == sha256_of(float_config.numbers())
 
 
 @pytest.mark.parametrize(
@@ -126,17 +126,17 @@ def test_what_does_not(override: str) -> None:
 def test_a_deterministic_run_is_sampled_in_one_batch_size() -> None:
     """Products of other shapes round otherwise."""
     values = {"method": EVERYTHING, "backbone": {"deterministic": True}}
-    one, other = (
+    large, small = (
         RunConfig.of(values | {"sampling": {"batch": batch}}).numbers() for batch in (64, 3)
     )
-    assert differences(one, other) == ["sampling.batch: 64 -> 3"]
+    assert differences(large, small) == ["sampling.batch: 64 -> 3"]
 
 
 def test_aliases_and_orders_have_one_identity() -> None:
-    one, other = RunConfig.of({"method": "merged_replay_si"}), RunConfig.of({})
-    assert one.method == "si_replay_merge"
-    assert one.numbers() == RunConfig.of({"method": "si_replay_merge"}).numbers()
-    assert one.numbers() != other.numbers()
+    alias, default = RunConfig.of({"method": "merged_replay_si"}), RunConfig.of({})
+    assert alias.method == "si_replay_merge"
+    assert alias.numbers() == RunConfig.of({"method": "si_replay_merge"}).numbers()
+    assert alias.numbers() != default.numbers()
 
 
 def test_mechanisms_get_their_sections() -> None:
@@ -252,9 +252,9 @@ def test_a_run_of_an_earlier_version_is_refused_in_one_line(tmp_path: Path) -> N
     identity.write(stream, "0" * 64)
     values = json.loads((tmp_path / "config.json").read_text())
     identity.check("0" * 64)
-    for found, told in ((None, "commit 6a3d55a reads it"), (3, "take a newer")):
-        (tmp_path / "config.json").write_text(json.dumps({**values, "format": found}))
-        with pytest.raises(HoldfastError, match=told) as refused:
+    for file_format, message in ((None, "commit 6a3d55a reads it"), (3, "take a newer")):
+        (tmp_path / "config.json").write_text(json.dumps({**values, "format": file_format}))
+        with pytest.raises(HoldfastError, match=message) as refused:
             identity.check("0" * 64)
         assert "\n" not in str(refused.value)
 
@@ -276,7 +276,7 @@ def test_no_layers_are_none_to_adapt() -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "told"),
+    ("made", "message"),
     [
         (lambda place: OF("lasting"), "'lasting' is no configuration; give nested"),
         (lambda place: OF({}, {"seed": 3}), "is no list of overrides; give texts"),
@@ -288,7 +288,7 @@ def test_no_layers_are_none_to_adapt() -> None:
     ],
 )
 def test_arguments_of_another_type_are_told(
-    made: Callable[[Path], object], told: str, tmp_path: Path
+    made: Callable[[Path], object], message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(HoldfastError, match=told):
+    with pytest.raises(HoldfastError, match=message):
         made(tmp_path / "run")

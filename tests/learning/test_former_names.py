@@ -79,8 +79,8 @@ def test_studies_read_the_former_names(capsys: pytest.CaptureFixture[str]) -> No
     assert (read.set, read.grid) == ({"replay.weight": 0.5}, {"sd.strength": [1, 3]})
     search = {"base": "paper", "schedule": {"horizons": [1]}, "seeds": [1]}
     space = {"data": [{"replay": {"data.weight": [0.5]}}]}  # a category has any name
-    found = build(SearchRecipe, {**search, "space": space}, source="search").space.candidates()
-    assert [candidate.name for candidate in found] == ["replay replay.weight=0.5"]
+    candidates = build(SearchRecipe, {**search, "space": space}, source="search").space.candidates()
+    assert [candidate.name for candidate in candidates] == ["replay replay.weight=0.5"]
     assert len(capsys.readouterr().err.splitlines()) == 2
     both = {"data.weight": 0.5, "replay.loss": "soft"}
     with pytest.raises(HoldfastError, match=r"suite: set = .*data and replay name the same"):

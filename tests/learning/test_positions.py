@@ -57,8 +57,8 @@ def test_what_it_writes_ends_where_its_positions_end(directory: Path, tmp_path: 
 def test_an_item_that_needs_more_positions_is_refused(directory: Path, tmp_path: Path) -> None:
     config = configured(directory)
     stream = Stream((Task("x", (*FACTS, Item("a" * POSITIONS, "7"))),), "s")
-    told = f'task "x" item 3: .* and the model takes {POSITIONS} together; shorten it'
-    with pytest.raises(HoldfastError, match=told):
+    message = f'task "x" item 3: .* and the model takes {POSITIONS} together; shorten it'
+    with pytest.raises(HoldfastError, match=message):
         check_without_weights(config, stream)
-    with pytest.raises(HoldfastError, match=told):
+    with pytest.raises(HoldfastError, match=message):
         Trajectory(config, tmp_path / "run", stream=stream).advance(1)

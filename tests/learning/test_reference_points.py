@@ -50,21 +50,19 @@ def test_joint_training_learns_all_tasks_as_if_they_had_come_at_once() -> None:
     assert torch.equal(flat(learn_task(naive, lesson, Progress()).factors), together)
 
 
-@pytest.mark.parametrize("kept", [1, 5, 100])
-def test_stored_items_are_of_earlier_tasks(kept: int) -> None:
+@pytest.mark.parametrize("capacity", [1, 5, 100])
+def test_stored_items_are_of_earlier_tasks(capacity: int) -> None:
     """As many as are asked for, never the task's own; what leaves the store does not come back."""
-    learner = learner_of("stored", stored={"items": kept})
+    learner = learner_of("stored", stored={"items": capacity})
     before: list[list[int]] = []
     for count in range(1, len(STREAM.tasks) + 1):
         lesson = learner.lesson(STREAM.tasks[:count])
-        known = [
-            sequence for task in STREAM.tasks[: count - 1] for sequence in learner.encode(task)
-        ]
-        newest = known[-ITEMS:]
+        past = [sequence for task in STREAM.tasks[: count - 1] for sequence in learner.encode(task)]
+        newest = past[-ITEMS:]
         assert lesson.sequences == learner.encode(STREAM.tasks[count - 1])
-        assert lesson.past_items == len(known)
-        assert len(lesson.stored) == min(kept, len(known))
-        assert all(sequence in known for sequence in lesson.stored)
+        assert lesson.past_items == len(past)
+        assert len(lesson.stored) == min(capacity, len(past))
+        assert all(sequence in past for sequence in lesson.stored)
         assert all(sequence in before or sequence in newest for sequence in lesson.stored)
         before = lesson.stored
     assert learner.lesson(STREAM.tasks).stored == lesson.stored  # no draw is made twice

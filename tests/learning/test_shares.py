@@ -70,17 +70,17 @@ def test_every_row_is_the_plain_one(method: str) -> None:
     """Merged, and with a shared adapter, whose change begins where the last task left it."""
     before, student, untouched = (new_learner(method) for _ in range(3))
     lesson = Lesson(short_sequences(4, seed=2), [1] * 4, past_items=4)
-    rows, held = shares_of(before, student, lesson, {"answers": PROBES}, lambda *_: None)
-    found = {row.what: row.values["answers"] for row in rows}
+    rows, forms = shares_of(before, student, lesson, {"answers": PROBES}, lambda *_: None)
+    values = {row.what: row.values["answers"] for row in rows}
 
     start, end = whole_matrices(untouched), whole_matrices(student)
     change = {name: end[name] - start[name] for name in start}
     p, q = ((logits(learner) / TAU).log_softmax(1) for learner in (untouched, student))
     each = TAU**2 * (p.exp() * (p - q)).sum(1)
     whole = float((weights() * each).mean())
-    torch.testing.assert_close(found["the change itself"], whole, rtol=1e-9, atol=0)
+    torch.testing.assert_close(values["the change itself"], whole, rtol=1e-9, atol=0)
     # Of so small a change nothing but second order is left.
-    torch.testing.assert_close(found["to second order"], whole, rtol=0.05, atol=0)
+    torch.testing.assert_close(values["to second order"], whole, rtol=0.05, atol=0)
 
     at = untouched.positions_on(PROBES.sequences, "shares 0", PROBES.prompts, 10**6)
     each_map = {
@@ -90,8 +90,8 @@ def test_every_row_is_the_plain_one(method: str) -> None:
         for name, dW in change.items()
     }
     layers: dict[str, list[Tensor]] = {}
-    for name, one in each_map.items():
-        layers.setdefault(name.split(".")[2], []).append(one)
+    for name, each_position in each_map.items():
+        layers.setdefault(name.split(".")[2], []).append(each_position)
     assert len(layers) == 2 and len(each_map) == 4
     groups = {
         "positions apart": [list(each_map.values())],
@@ -99,25 +99,25 @@ def test_every_row_is_the_plain_one(method: str) -> None:
         "positions and maps apart": [[part] for part in each_map.values()],
     }
     plain = {
-        what: sum(float(torch.stack(maps).sum(0).square().mean() / 2) for maps in parts)
-        for what, parts in groups.items()
+        label: sum(float(torch.stack(maps).sum(0).square().mean() / 2) for maps in parts)
+        for label, parts in groups.items()
     }
-    for what, value in plain.items():
-        torch.testing.assert_close(found[what], value, rtol=1e-9, atol=0)
+    for label, value in plain.items():
+        torch.testing.assert_close(values[label], value, rtol=1e-9, atol=0)
 
     def form(curvature: Any) -> float:
         total = 0.0
         for name, dW in change.items():
-            known = curvature[name]
-            S, G = (one.parts()[""] for one in (known.inputs, known.outputs))
+            factors = curvature[name]
+            S, G = (moment.parts()[""] for moment in (factors.inputs, factors.outputs))
             total += float(0.5 * (G @ dW @ S @ dW.t()).trace())
         return total
 
     taken = untouched.curvature_on(PROBES.sequences, "shares", PROBES.prompts)
-    now = found["Kronecker factors, taken now"]
+    now = values["Kronecker factors, taken now"]
     torch.testing.assert_close(now, form(taken), rtol=1e-9, atol=0)
     past = untouched.states["kfac"]["past"]
-    torch.testing.assert_close(held["kfac"], form(past), rtol=1e-9, atol=0)
+    torch.testing.assert_close(forms["kfac"], form(past), rtol=1e-9, atol=0)
     state = untouched.states["pairs"]
     squares = torch.stack(
         [
@@ -129,7 +129,7 @@ def test_every_row_is_the_plain_one(method: str) -> None:
             for row in range(7)
         ]
     )
-    torch.testing.assert_close(held["pairs"], float(squares.mean() / 2), rtol=1e-9, atol=0)
+    torch.testing.assert_close(forms["pairs"], float(squares.mean() / 2), rtol=1e-9, atol=0)
 
 
 SMALL: dict[str, Any] = {
