@@ -159,15 +159,15 @@ def test_the_first_task_does_not_know_its_method(runs: dict[Composition, Run]) -
 def test_every_anchor_matters(runs: dict[Composition, Run], rule: str) -> None:
     """No two sets of anchors teach the second task the same factors."""
     learned = [flat(runs[anchors, rule].reports[1].factors) for anchors in SUBSETS]
-    for one, other in itertools.combinations(learned, 2):
-        assert (one - other).abs().max() > 1e-6
+    for first, second in itertools.combinations(learned, 2):
+        assert (first - second).abs().max() > 1e-6
 
 
 def test_every_rule_matters(runs: dict[Composition, Run]) -> None:
     for anchors in SUBSETS:
         learned = [flat(runs[anchors, rule].reports[1].factors) for rule in RULES]
-        for one, other in itertools.combinations(learned, 2):
-            assert (one - other).abs().max() > 1e-6
+        for first, second in itertools.combinations(learned, 2):
+            assert (first - second).abs().max() > 1e-6
 
 
 def test_global_generators_stay_untouched(runs: dict[Composition, Run]) -> None:
@@ -215,14 +215,14 @@ def begun(learner: Learner, parameters: dict[str, torch.Tensor]) -> Step:
         learner.states[name] = anchor.begin(learner.states[name], given)
     since = updates_since(workspace.copied(), workspace)
     workspace.write(parameters)
-    held = learner.general()
-    assert held is not None
+    general_text = learner.general()
+    assert general_text is not None
     read = (
         (sequences, past.current_states),
         (past.replay, past.replay_states),
-        (held[0].sequences, held[0].states),
+        (general_text[0].sequences, general_text[0].states),
     )
-    parts = [Part(one, states and states.states) for one, states in read]
+    parts = [Part(batch, states and states.states) for batch, states in read]
     with learner.backbone.learning():
         _, (current, replay, general) = learner.project(*parts)
     return Step(workspace.parameters(), current, replay, since(), general)
@@ -246,17 +246,17 @@ def test_states_round_trip(rule: str, tmp_path: Path) -> None:
     restored.completed = learner.completed
     assert learner.states["si"] and learner.states["online_ewc"]
 
-    kept = learner.workspace.copied()
-    beside = {name: tensor.clone() for name, tensor in kept.items()}
+    factors = learner.workspace.copied()
+    beside = {name: tensor.clone() for name, tensor in factors.items()}
     draw_factors(beside, std=0.01)
-    beside = {name: kept[name] + noise for name, noise in beside.items()}
+    beside = {name: factors[name] + noise for name, noise in beside.items()}
     losses = []
     for each in (learner, restored):
         step = begun(each, beside)
         penalty = each.allocation.penalty(each.allocation_state, each.workspace)
         terms = [anchor.loss(each.states[name], step) for name, anchor in each.anchors]
         losses.append([term.item() for term in (*terms, penalty) if term is not None])
-        each.workspace.write(kept)
+        each.workspace.write(factors)
     assert losses[0] == losses[1]
     assert min(losses[0][: len(ANCHORS)]) > 0
 

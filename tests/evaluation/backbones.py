@@ -26,7 +26,7 @@ WIDTH, LAYERS, HEADS, POSITIONS = 48, 2, 2, 512
 
 
 def _texts() -> list[str]:
-    texts = [TEMPLATE.prompt(item) + said for item, said in LESSONS]
+    texts = [TEMPLATE.prompt(item) + reply for item, reply in LESSONS]
     return [text.replace(END, "").replace(BLANK, "") for text in texts] * 3
 
 

@@ -57,16 +57,16 @@ def taught(backbone: Backbone, index: int) -> list[int]:
 
     Every third lesson is said in single letters: the same text in another tokenization.
     """
-    item, said = LESSONS[index]
+    item, reply = LESSONS[index]
     prompt = backbone.tokenize(TEMPLATE.prompt(item))
     if index % 3:
-        return prompt + backbone.tokenize(said)
-    return prompt + [token for letter in _letters(said) for token in _alone(backbone, letter)]
+        return prompt + backbone.tokenize(reply)
+    return prompt + [token for letter in _letters(reply) for token in _alone(backbone, letter)]
 
 
-def _letters(said: str) -> list[str]:
+def _letters(reply: str) -> list[str]:
     specials = {"\0": END, "\1": BLANK}
-    return [specials.get(c, c) for c in said.replace(END, "\0").replace(BLANK, "\1")]
+    return [specials.get(c, c) for c in reply.replace(END, "\0").replace(BLANK, "\1")]
 
 
 def _alone(backbone: Backbone, letter: str) -> list[int]:

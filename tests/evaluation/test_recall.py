@@ -82,8 +82,8 @@ def test_a_good_model_scores_as_if_generated(
 
 def test_the_lessons_are_said(good: Backbone, texts: list[str]) -> None:
     """What the equalities compare is rich: each kind of deviation occurs."""
-    for text, (_, said) in zip(texts, LESSONS, strict=True):
-        assert text.lstrip().startswith(said.split(END)[0].replace(BLANK, "").lstrip())
+    for text, (_, reply) in zip(texts, LESSONS, strict=True):
+        assert text.lstrip().startswith(reply.split(END)[0].replace(BLANK, "").lstrip())
     exact, released, ignore_case = (
         sum(correct for correct, _ in scored(ITEMS, texts, match))
         for match in ("exact", "released", "ignore_case")
@@ -198,9 +198,9 @@ def test_a_later_byte_can_take_a_closing_brace_back(bytes_said: list[str], right
     """A byte decoder shows a whole run of bytes as U+FFFD when it is no text in the end."""
     backbone = llama()
     item = Item("key aB3", "Xy")
-    said = backbone.tokenizer.convert_tokens_to_ids([*bytes_said, END])
+    reply = backbone.tokenizer.convert_tokens_to_ids([*bytes_said, END])
     start = backbone.tokenize(TEMPLATE.prompt(item)) + backbone.tokenize(r"\boxed{Xy")
-    teach(backbone, STEPS, [start + said])
+    teach(backbone, STEPS, [start + reply])
     (text,) = generated(backbone, [item], 32)
     assert scored([item], [text], "exact") == [(right, True)]
     assert verdicts(backbone, [item], max_new_tokens=32) == [(right, True, True)]

@@ -42,13 +42,13 @@ def config(values) -> Callable[..., RunConfig]:
 @pytest.fixture(scope="session")
 def undisturbed(config, tmp_path_factory) -> Callable[..., Path]:
     """The directory of a run that went from the first task to a horizon in one go."""
-    known: dict[str, Path] = {}
+    directories: dict[str, Path] = {}
 
     def learned(method: str, horizon: int, **sections) -> Path:
         name = repr((method, horizon, sections))
-        if name not in known:
-            known[name] = tmp_path_factory.mktemp("undisturbed") / "run"
-            Trajectory(config(method, **sections), known[name]).advance(horizon)
-        return known[name]
+        if name not in directories:
+            directories[name] = tmp_path_factory.mktemp("undisturbed") / "run"
+            Trajectory(config(method, **sections), directories[name]).advance(horizon)
+        return directories[name]
 
     return learned

@@ -91,8 +91,8 @@ def _counted(share: BatchShard | None) -> BatchShard | None:
 def environment(rank: int, port: int) -> dict[str, str]:
     """What a launcher tells process ``rank`` of two."""
     place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_PORT": port}
-    told = {name: str(value) for name, value in place.items()}
-    return {**os.environ, **told, "MASTER_ADDR": "127.0.0.1"}
+    texts = {name: str(value) for name, value in place.items()}
+    return {**os.environ, **texts, "MASTER_ADDR": "127.0.0.1"}
 
 
 def start_pair(*words: object, module: str, cwd: Path = ROOT) -> list[Forked]:
@@ -120,21 +120,21 @@ def start_pair(*words: object, module: str, cwd: Path = ROOT) -> list[Forked]:
 def ended(pair: list[Forked]) -> list[tuple[int, str, str]]:
     """The status, output and errors of each."""
     try:
-        said = [process.communicate(timeout=120) for process in pair]
+        outputs = [process.communicate(timeout=120) for process in pair]
     finally:
         for process in pair:
             process.kill()
-    return [(process.wait(), *words) for process, words in zip(pair, said, strict=True)]
+    return [(process.wait(), *words) for process, words in zip(pair, outputs, strict=True)]
 
 
 def do(jobs: list[Job], folder: Path) -> None:
     """Let two processes do all jobs; what they saw of one another comes back as files."""
     path = folder / "jobs.json"
     path.write_text(json.dumps([asdict(job) for job in jobs]))
-    found = ended(start_pair(path, module="tests.trajectory.several"))
-    status, killed = (status for status, *_ in found)
-    said = "\n".join(errors for *_, errors in found)
-    assert (status, killed) == (0, -signal.SIGKILL), said
+    results = ended(start_pair(path, module="tests.trajectory.several"))
+    status, killed = (status for status, *_ in results)
+    messages = "\n".join(errors for *_, errors in results)
+    assert (status, killed) == (0, -signal.SIGKILL), messages
 
 
 def _check_what_they_tell() -> None:
@@ -144,8 +144,8 @@ def _check_what_they_tell() -> None:
     assert processes.world_size() == 2
     for number in range(5):
         lists = [[item] * item for item in range(number)]
-        own = [lists[item] for item in processes.rank_indices(number)]
-        assert processes.all_gather_lists(own, number) == lists
+        lists_of_rank = [lists[item] for item in processes.rank_indices(number)]
+        assert processes.all_gather_lists(lists_of_rank, number) == lists
     rows = torch.tensor([[1.5], [-2.5], [4.0]], dtype=torch.bfloat16)
     of_two_items = processes.all_gather_rows(rows[2 * rank :][: 2 - rank], [2, 1])
     assert of_two_items.equal(rows) and of_two_items.dtype == torch.bfloat16
@@ -158,11 +158,11 @@ def _check_what_they_tell() -> None:
     with pytest.raises(HoldfastError, match="the first process says so"):
         processes.run_on_rank_zero(fail)
 
-    def held() -> None:
+    def refuse() -> None:
         raise InUseError("by a third process")
 
     with pytest.raises(InUseError, match="by a third process"):
-        processes.run_on_rank_zero(held)
+        processes.run_on_rank_zero(refuse)
 
 
 def _check_that_a_loss_is_noticed() -> NoReturn:

@@ -225,6 +225,6 @@ def test_states_of_the_engine_before_are_read():
         "importance factors": torch.ones(6),
         "reference m.q.lora_A (the factors)": torch.empty(0),
     }
-    found = _resolved(factors, stored)
-    assert found["reference m.q.lora_A"].equal(factors["m.q.lora_A"])
-    assert found.keys() == {"reference factors", "importance factors", "reference m.q.lora_A"}
+    state = _resolved(factors, stored)
+    assert state["reference m.q.lora_A"].equal(factors["m.q.lora_A"])
+    assert state.keys() == {"reference factors", "importance factors", "reference m.q.lora_A"}

@@ -35,18 +35,18 @@ def instants(config, tmp_path_factory):
     """
     root = tmp_path_factory.mktemp("instants")
     place, done = root / "run", Done()
-    found, seen = [], set()
+    copies, seen = [], set()
 
     def hear(name: str) -> None:
         contents = contents_of(place)
         key = tuple(contents.items())
         if key not in seen:
             seen.add(key)
-            found.append((shutil.copytree(place, root / str(len(found))), done.tasks, name))
+            copies.append((shutil.copytree(place, root / str(len(copies))), done.tasks, name))
 
     with heard(hear):
         Trajectory(config(STATEFUL, **TWO_TASKS), place).advance(progress=done)
-    return found
+    return copies
 
 
 @pytest.mark.usefixtures("quick")

@@ -140,8 +140,8 @@ def test_a_figure_keeps_its_name(learned: Trajectory, tmp_path: Path) -> None:
             app(["items", str(learned.directory), "--figure", figure], standalone_mode=False)
             is None
         )
-    kept = {path.name for path in tmp_path.iterdir() if path.is_file()}
-    assert kept == {
+    files = {path.name for path in tmp_path.iterdir() if path.is_file()}
+    assert files == {
         f"{name}.{kind}" for name in ("lr0.01", "lr0.001", "drawn") for kind in ("png", "pdf")
     }
 
@@ -160,13 +160,13 @@ def test_a_life_is_told_and_the_first_lost_come_first(learned: Trajectory) -> No
             verdicts[3][7] = False  # lost at age 1
         write_row(place, row, verdicts)
     table = lives(read_items(place).to_frame())
-    told = {(row["on_task"], row["item"]): row for row in table.to_dict("records")}
+    records = {(row["on_task"], row["item"]): row for row in table.to_dict("records")}
     assert [(row["on_task"], row["item"]) for row in table.head(2).to_dict("records")] == [
         (3, 8),
         (1, 5),
     ]
-    assert told[1, 5]["life"] == "1100" and told[1, 5]["lost_after"] == 3
-    assert told[1, 2]["life"] == "1011" and told[2, 1]["life"] == "000"
+    assert records[1, 5]["life"] == "1100" and records[1, 5]["lost_after"] == 3
+    assert records[1, 2]["life"] == "1011" and records[2, 1]["life"] == "000"
     assert table["lost_after"].notna().sum() == 2
 
 

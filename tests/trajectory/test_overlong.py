@@ -46,20 +46,20 @@ def overlong(config, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("overlong_is", "items", "told"),
+    ("overlong_is", "items", "message"),
     [
         ("drop", [2, 1], "left out 1 of 4 items: longer than 60 tokens (template.overlong: drop)"),
         ("truncate", [2, 2], "truncated 1 of 4 items: longer than 60 tokens"),
     ],
 )
 def test_a_run_goes_on_without_them_or_with_their_beginning(
-    overlong, tmp_path, overlong_is, items, told
+    overlong, tmp_path, overlong_is, items, message
 ) -> None:
     settings, progress = overlong("si_replay_merge", overlong=overlong_is), Told()
     Trajectory(settings, tmp_path / "run").advance(1)
     matrix = Trajectory(settings, tmp_path / "run").advance(2, progress)
     assert [matrix.entry(2, task).items for task in (1, 2)] == items
-    assert progress.lines[0].startswith(told)
+    assert progress.lines[0].startswith(message)
     # What studies and plans read is the same stream.
     stream = stream_of(settings)
     assert [len(task.items) for task in stream.tasks] == items

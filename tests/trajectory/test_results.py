@@ -251,13 +251,13 @@ def test_a_matrix_that_was_cut_is_read_from_the_commit(learned, tmp_path):
     assert study.missing == ()
 
 
-@pytest.mark.parametrize("kept", [17, 0.5])
-def test_a_log_that_was_cut_is_continued_by_whole_lines(kept, config, undisturbed, tmp_path):
+@pytest.mark.parametrize("size", [17, 0.5])
+def test_a_log_that_was_cut_is_continued_by_whole_lines(size, config, undisturbed, tmp_path):
     place = Path(shutil.copytree(undisturbed("vanilla", 3), tmp_path / "run"))
     log = (place / "log.jsonl").read_bytes()
-    left = log[: kept if isinstance(kept, int) else int(kept * len(log))]
-    (place / "log.jsonl").write_bytes(left)
+    beginning = log[: size if isinstance(size, int) else int(size * len(log))]
+    (place / "log.jsonl").write_bytes(beginning)
     Trajectory(config("vanilla"), place).advance(4)
     tasks = [event["task"] for event in RunRecord.open(place).events()]
-    assert tasks == [*range(1, 1 + left.count(b"\n")), 4]
+    assert tasks == [*range(1, 1 + beginning.count(b"\n")), 4]
     assert result_of(place) == result_of(undisturbed("vanilla", 4))

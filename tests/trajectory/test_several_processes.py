@@ -122,12 +122,12 @@ def assert_near(ours: Path, theirs: Path, rounding: float = 1e-9) -> None:
         for key, tensor in right.items():
             if tensor.numel():
                 assert apart(left[key], tensor) < rounding, (name, key)
-    for one, other in zip(logged(ours), logged(theirs), strict=True):
-        for epoch, known in zip(one["losses"], other["losses"], strict=True):
-            assert epoch == pytest.approx(known, rel=rounding)
-        for key in other.keys() & {"text_bits_per_byte", "text_bits_per_byte_before"}:
-            assert one[key] == pytest.approx(other[key], rel=rounding)
-        assert [one[key] for key in COUNTED] == [other[key] for key in COUNTED]
+    for our_row, their_row in zip(logged(ours), logged(theirs), strict=True):
+        for epoch, expected in zip(our_row["losses"], their_row["losses"], strict=True):
+            assert epoch == pytest.approx(expected, rel=rounding)
+        for key in their_row.keys() & {"text_bits_per_byte", "text_bits_per_byte_before"}:
+            assert our_row[key] == pytest.approx(their_row[key], rel=rounding)
+        assert [our_row[key] for key in COUNTED] == [their_row[key] for key in COUNTED]
 
 
 def logged(directory: Path) -> list[dict[str, Any]]:
@@ -146,8 +146,8 @@ def test_two_processes_learn_what_one_learns(name: str, places: tuple[Path, Path
     if "kfac" in name:
         assert learned[-1]["losses"][-1]["kfac"] > 0
         assert 0 < learned[-1]["losses"][-1]["acquired"] < 1
-        kept = load_file(two / name / f"state/kfac-{3:04d}.safetensors")
-        assert any("_basis" in key for key in kept) and any("past G " in key for key in kept)
+        state = load_file(two / name / f"state/kfac-{3:04d}.safetensors")
+        assert any("_basis" in key for key in state) and any("past G " in key for key in state)
         assert learned[-1]["losses"][-1]["pairs"] > 0
 
 
@@ -166,10 +166,10 @@ def test_without_a_part_of_the_sharing_something_else_is_learned(
     """The sum of the gradients, and tokens that are computed twice."""
     one, two = places
     name = "factors/task-0001.safetensors"
-    whole, known = (load_file(place / "vanilla" / name) for place in (two, one))
+    whole, expected = (load_file(place / "vanilla" / name) for place in (two, one))
     left_out = load_file(two / part / name)
-    assert max(apart(whole[key], known[key]) for key in known) < 1e-9
-    assert max(apart(left_out[key], known[key]) for key in known) > 1e-3
+    assert max(apart(whole[key], expected[key]) for key in expected) < 1e-9
+    assert max(apart(left_out[key], expected[key]) for key in expected) > 1e-3
 
 
 def test_a_loss_in_chunks_is_shared_too(places: tuple[Path, Path]) -> None:
@@ -213,8 +213,8 @@ def test_a_killed_process_loses_nothing_and_the_same_command_continues(
     os.kill(int(children[1]), signal.SIGKILL)
     output, errors = running.communicate(timeout=120)
     assert running.wait() == 0, errors
-    said = [line for line in errors.splitlines() if line.startswith("holdfast: ")]
-    assert len(said) == 1 and "kept" in said[0] and "the same command continues" in said[0]
+    lines = [line for line in errors.splitlines() if line.startswith("holdfast: ")]
+    assert len(lines) == 1 and "kept" in lines[0] and "the same command continues" in lines[0]
     assert output.splitlines()[-1] == "runs/two" and output.count("report: ") == 1
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", shlex.split(f"{continued} {tiny}"))
@@ -232,11 +232,11 @@ def test_a_killed_process_loses_nothing_and_the_same_command_continues(
 def test_a_mistake_of_two_processes_is_one_line_and_status_2(tmp_path: Path) -> None:
     """Of both; torch may warn besides that the other has gone."""
     words = ("run", "demo", "optim.lrr=1", "--out", "run")
-    found = ended(start_pair(*words, module="holdfast", cwd=tmp_path))
-    assert [(status, output) for status, output, _ in found] == 2 * [(2, "")]
-    errors = "".join(errors for *_, errors in found)
-    said = [line for line in errors.splitlines() if line.startswith("holdfast: ")]
-    assert said == ["holdfast: configuration: unknown key optim.lrr; did you mean optim.lr?"]
+    results = ended(start_pair(*words, module="holdfast", cwd=tmp_path))
+    assert [(status, output) for status, output, _ in results] == 2 * [(2, "")]
+    errors = "".join(errors for *_, errors in results)
+    lines = [line for line in errors.splitlines() if line.startswith("holdfast: ")]
+    assert lines == ["holdfast: configuration: unknown key optim.lrr; did you mean optim.lr?"]
     assert "Traceback" not in errors and not (tmp_path / "run").exists()
 
 
@@ -244,9 +244,9 @@ def test_a_verb_that_is_no_run_refuses_to_be_started_twice(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(processes, "world_size", lambda: 2)
-    told = CliRunner().invoke(app, ["ask", str(tmp_path / "memory"), "Who?"])
-    assert told.exit_code == 2 and told.stderr.count("\n") == 1
-    assert told.stderr.startswith("holdfast: ask is work for one process, and 2 were started")
+    result = CliRunner().invoke(app, ["ask", str(tmp_path / "memory"), "Who?"])
+    assert result.exit_code == 2 and result.stderr.count("\n") == 1
+    assert result.stderr.startswith("holdfast: ask is work for one process, and 2 were started")
 
 
 def test_a_rank_that_nobody_has_is_refused_before_anyone_waits(
