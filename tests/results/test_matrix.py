@@ -164,10 +164,10 @@ def test_a_damaged_csv_is_refused_in_one_line_naming_file_and_line(
     path.write_text(text)
     with pytest.raises(HoldfastError) as refusal:
         RecallMatrix.load(path)
-    said = str(refusal.value)
-    assert said.startswith(f"{path} line {line}: ")
-    assert message in said
-    assert "\n" not in said
+    error = str(refusal.value)
+    assert error.startswith(f"{path} line {line}: ")
+    assert message in error
+    assert "\n" not in error
 
 
 def test_a_file_that_a_spreadsheet_saved_is_read(tmp_path: Path) -> None:

@@ -36,8 +36,8 @@ class Record(Watch):
     def event(self, cell: Cell, text: str) -> None:
         self.heard.append(("event", cell.candidate, text))
 
-    def of(self, what: str, candidate: str) -> list[object]:
-        return [detail for kind, name, detail in self.heard if (kind, name) == (what, candidate)]
+    def of(self, event: str, candidate: str) -> list[object]:
+        return [detail for kind, name, detail in self.heard if (kind, name) == (event, candidate)]
 
     def learned(self, executor: LocalExecutor, cells: list[Cell], store: Path) -> dict:
         """Every outcome by its candidate."""
@@ -127,7 +127,7 @@ def test_killed_workers(cell, alone, tmp_path, monkeypatch):
     assert record.of("event", "disturbed") == [again]
     place = disturbed.directory(tmp_path / "store")
     assert result_of(place) == result_of(alone) and tasks_logged(place) == [1, 2, 3]
-    assert [name for what, name, _ in record.heard if what == "started"] == [
+    assert [name for kind, name, _ in record.heard if kind == "started"] == [
         "disturbed", "disturbed", "doomed", "doomed", "last"
     ]  # fmt: skip
     assert len(workers) == 4  # the first, and one after each kill
@@ -189,8 +189,8 @@ def test_workers_share_cores_and_devices(monkeypatch):
 
     def variables(threads: int, **more: str) -> dict[str, str]:
         count = str(threads)
-        known = {"OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count}
-        return {**known, "TOKENIZERS_PARALLELISM": "false", **more}
+        limits = {"OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count}
+        return {**limits, "TOKENIZERS_PARALLELISM": "false", **more}
 
     # One thread, whatever the number of workers: rounding depends on it.
     for workers in (None, 1, 20):

@@ -67,10 +67,10 @@ class Slurm:
     def refuses(self, text: str) -> None:
         (self.place / "sbatch-refusal").write_text(text)
 
-    def job_tells(self, messages: Path, told: str, **values: object) -> None:
+    def job_tells(self, messages: Path, kind: str, **values: object) -> None:
         """Let a job tell this before squeue answers the next time."""
         with (self.place / "squeue-first").open("a") as file:
-            file.write(f"echo '{json.dumps({'told': told, **values})}' >> {messages}\n")
+            file.write(f"echo '{json.dumps({'told': kind, **values})}' >> {messages}\n")
 
     def job_finishes(self, messages: Path) -> None:
         self.job_tells(messages, "finished", horizon=4, error=None, sound=True)
@@ -79,9 +79,9 @@ class Slurm:
         path = self.place / f"{program}-called"
         return path.read_text().splitlines() if path.exists() else []
 
-    def saw(self, what: str) -> str:
+    def saw(self, part: str) -> str:
         """The environment (``env``) or the ``script`` of the last submission."""
-        return (self.place / f"sbatch-{what}").read_text()
+        return (self.place / f"sbatch-{part}").read_text()
 
     @property
     def options(self) -> set[str]:
@@ -280,8 +280,8 @@ def test_no_more_than_the_workers_when_one_is_tried_again(slurm, learn, cell, tm
     assert slurm.called("scancel") == ["--state=PENDING 7_1", "--state=PENDING 7_2", "7"]
 
 
-@pytest.mark.parametrize(("lives", "told"), [(True, False), (False, False), (True, True)])
-def test_a_job_of_an_earlier_call_goes_on(lives, told, slurm, learn, cell, tmp_path):
+@pytest.mark.parametrize(("lives", "has_outcome"), [(True, False), (False, False), (True, True)])
+def test_a_job_of_an_earlier_call_goes_on(lives, has_outcome, slurm, learn, cell, tmp_path):
     """Only if Slurm still has it, and it has not told its outcome; then nothing is submitted."""
     plain, jobs = cell(), tmp_path / "jobs"
     jobs.mkdir()
@@ -292,7 +292,7 @@ def test_a_job_of_an_earlier_call_goes_on(lives, told, slurm, learn, cell, tmp_p
         {"told": "begins"},
         {"told": "opened", "horizon": 1},
         {"told": "task", "task": 2},
-        *([{"told": "finished", "horizon": 2, "error": "its node is full"}] if told else []),
+        *([{"told": "finished", "horizon": 2, "error": "its node is full"}] if has_outcome else []),
     ]
     path = messages_of(jobs, plain)
     path.write_text("".join(json.dumps(message) + "\n" for message in earlier))
@@ -304,7 +304,7 @@ def test_a_job_of_an_earlier_call_goes_on(lives, told, slurm, learn, cell, tmp_p
 
     slurm.answers("squeue", "5_1\n" if lives else "9\n")
     (outcome,) = learn(SlurmExecutor(jobs, retries=0), [plain], hears)
-    if lives and not told:
+    if lives and not has_outcome:
         assert (outcome.learned, outcome.error) == (3, None)
         assert heard == ["its job 5_1 of an earlier call goes on"]
         assert slurm.called("sbatch") == []

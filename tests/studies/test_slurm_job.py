@@ -46,12 +46,12 @@ def test_a_job_tells_what_a_worker_tells(cell, job, tmp_path):
 
 
 def test_a_node_that_does_not_see_the_store_learns_nothing(cell, job, tmp_path):
-    one = cell()
-    job(one, mark="another")()
-    ((told, outcome),) = told_in(tmp_path)
-    assert told == "finished"
+    planned = cell()
+    job(planned, mark="another")()
+    ((kind, outcome),) = told_in(tmp_path)
+    assert kind == "finished"
     assert outcome["error"].endswith("put the store where all nodes see it (--store)")
-    assert not one.directory(tmp_path / "store").exists()
+    assert not planned.directory(tmp_path / "store").exists()
 
 
 def test_a_job_too_short_for_a_task_is_not_queued_again(cell, job, tmp_path, monkeypatch):

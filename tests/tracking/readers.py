@@ -63,12 +63,12 @@ def wandb_records(path: Path, within: float = 20.0) -> list[Any]:
 
     end = time.monotonic() + within
     while True:
-        found = []
+        entries = []
         for data in records(path.read_bytes()):
-            found.append(Record())
-            found[-1].ParseFromString(data)
-        if any(record.WhichOneof("record_type") == "exit" for record in found):
-            return found
+            entries.append(Record())
+            entries[-1].ParseFromString(data)
+        if any(record.WhichOneof("record_type") == "exit" for record in entries):
+            return entries
         assert time.monotonic() < end, f"{path} has no end"
         time.sleep(0.05)
 
@@ -77,7 +77,7 @@ def of_wandb(place: Path) -> Runs:
     runs: Runs = {}
     for path in sorted(place.glob("cells/*/wandb/offline-run-*/*.wandb")):
         records = wandb_records(path)
-        (run,) = [one.run for one in records if one.WhichOneof("record_type") == "run"]
+        (run,) = [record.run for record in records if record.WhichOneof("record_type") == "run"]
         points = runs.setdefault(
             run.display_name, Told(run.run_group or None, defaultdict(dict))
         ).points
