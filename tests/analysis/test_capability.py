@@ -163,16 +163,18 @@ def test_items_are_paired_with_those_before(cells, random) -> None:
         lost = random.random(ITEMS) < 0.1 * (place + 1)
         write(cell, TASKS, "gsm8k", base & ~lost)
     rows = table_of(cells, "gsm8k")
-    one, two = rows["vanilla"], rows["merge"]
-    assert (one["drawn"], two["drawn"]) == ("items", "items and seeds")
+    vanilla, merge = rows["vanilla"], rows["merge"]
+    assert (vanilla["drawn"], merge["drawn"]) == ("items", "items and seeds")
     for row in rows.values():
         assert row["low"] < row["change"] < row["high"]
         assert row["value_low"] < row["value"] < row["value_high"]
     # Paired: a tenth of the items changed, so the change is known better than either value.
-    assert one["high"] - one["low"] < 0.6 * (one["value_high"] - one["value_low"])
+    assert vanilla["high"] - vanilla["low"] < 0.6 * (vanilla["value_high"] - vanilla["value_low"])
     n = ITEMS
-    p = -one["change"]
-    assert one["high"] - one["low"] == pytest.approx(2 * 1.96 * (p * (1 - p) / n) ** 0.5, rel=0.25)
+    p = -vanilla["change"]
+    assert vanilla["high"] - vanilla["low"] == pytest.approx(
+        2 * 1.96 * (p * (1 - p) / n) ** 0.5, rel=0.25
+    )
 
 
 def test_bits_per_byte_are_a_ratio_over_the_same_passages(cells, random) -> None:

@@ -118,12 +118,12 @@ def test_a_run_that_went_further_is_read_as_it_stood_there(tmp_path: Path) -> No
     for method in methods:
         write(tmp_path / f"long/cells/{method}", method, SEEDS[0], tasks=12)
     short, long = read_study(tmp_path / "short"), read_study(tmp_path / "long")
-    told = (
+    note = (
         "symbol_qa: read after 8 tasks, as far as at least half of its runs have come; read there "
         "too, though further on: olora seed 41 (12 tasks), replay seed 41 (12 tasks), vanilla seed "
         "41 (12 tasks)"
     )
-    assert long.missing[-1] == told and short.missing == ()
+    assert long.missing[-1] == note and short.missing == ()
     assert not any("8 of" in line or "tasks learned" in line for line in long.missing)
     keys = ["method", "seed"]
     columns = [*keys, *METRICS, "horizon", "state_bytes"]

@@ -290,9 +290,9 @@ def test_a_trajectory_that_a_suite_and_a_search_share(tmp_path: Path) -> None:
     rows = [f"sd,{seed},8,{name},\n" for seed, name in zip(SEEDS, names, strict=True)]
     (suite / "cells.csv").write_text(table + "".join(rows))
     study = read_study(search, suite, tmp_path / "suite" / ".." / "search")
-    own = study.cells[study.cells["method"] == "sd"]
-    assert sorted(own["candidate"]) == ["sd"] * 3 + ["sd a.b=1"] * 3
-    assert own["path"].nunique() == 3 and set(own["path"]) <= set(study.matrices)
+    sd_cells = study.cells[study.cells["method"] == "sd"]
+    assert sorted(sd_cells["candidate"]) == ["sd"] * 3 + ["sd a.b=1"] * 3
+    assert sd_cells["path"].nunique() == 3 and set(sd_cells["path"]) <= set(study.matrices)
     assert sorted(final_runs(study.cells)["method"].unique()) == sorted([*PAIR, "sd"])
     assert study.missing == ()
 

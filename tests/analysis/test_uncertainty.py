@@ -326,10 +326,10 @@ def test_ages_that_a_draw_has_not_observed_leave_it_open_when_it_halved() -> Non
         life: {seed: np.where(last, values, np.nan) for seed, values in seeds.items()}
         for life, seeds in whole.items()
     }
-    known, little = (Lifetime(list(curves[12.0].values())) for curves in (whole, asked))
-    assert known.bounds()[1] - known.bounds()[0] <= 3
-    low, high = little.bounds()
-    assert low <= little.value < 40 and low < known.bounds()[0]
+    dense, sparse = (Lifetime(list(curves[12.0].values())) for curves in (whole, asked))
+    assert dense.bounds()[1] - dense.bounds()[0] <= 3
+    low, high = sparse.bounds()
+    assert low <= sparse.value < 40 and low < dense.bounds()[0]
     assert high == 40, "no upper bound"
     ((*_, least, most, _),) = lives_apart({str(life): curves for life, curves in whole.items()})
     ((*_, difference, low, high, _),) = lives_apart(

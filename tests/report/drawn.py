@@ -32,9 +32,9 @@ def assert_readable(figure: Figure) -> None:
     outside = [name for name, box in texts if not _within(box, whole)]
     assert not outside, outside
     overlapping = [
-        (one, other)
-        for (one, box), (other, another) in combinations(texts, 2)
-        if _shared_area(box, another) > 0.1 * min(_area(box), _area(another))
+        (name, other)
+        for (name, box), (other, other_box) in combinations(texts, 2)
+        if _shared_area(box, other_box) > 0.1 * min(_area(box), _area(other_box))
     ]
     assert not overlapping, overlapping
 
@@ -59,6 +59,6 @@ def _area(box: Bbox) -> float:
     return box.width * box.height
 
 
-def _shared_area(one: Bbox, other: Bbox) -> float:
-    both = Bbox.intersection(one, other)
+def _shared_area(box: Bbox, other: Bbox) -> float:
+    both = Bbox.intersection(box, other)
     return 0.0 if both is None else _area(both)

@@ -14,10 +14,10 @@ from holdfast.report.page import render
 from holdfast.results import METRICS, RecallMatrix, summarise
 
 
-def fading(tasks: int, kept: float, items: int = 20) -> RecallMatrix:
-    """A matrix in which each further task leaves a share ``kept`` of what was known."""
+def fading(tasks: int, retention: float, items: int = 20) -> RecallMatrix:
+    """A matrix in which each further task leaves a share ``retention`` of what was known."""
     age = np.subtract.outer(np.arange(tasks), np.arange(tasks)).clip(min=0)
-    counts = np.rint(items * kept**age).astype(int)
+    counts = np.rint(items * retention**age).astype(int)
     matrix = RecallMatrix()
     for after_task in range(1, tasks + 1):
         row = {task: (int(counts[after_task - 1, task - 1]), items)

@@ -43,7 +43,7 @@ def test_each_measure_has_its_bars_and_numbers():
     first, second = right.patches[:2]
     assert first.get_y() + first.get_height() <= second.get_y()
     (legend,) = figure.legends
-    assert [one.get_text() for one in legend.get_texts()] == [
+    assert [text.get_text() for text in legend.get_texts()] == [
         "memory as it answers", "weights alone", "list alone",
     ]  # fmt: skip
     assert_readable(figure)

@@ -100,10 +100,10 @@ def test_of_several_data_sets_each_shows_its_own_strongest():
     pairs = [(dataset, method) for dataset, methods in ranked.items() for method in methods]
     table = pd.DataFrame(pairs, columns=["dataset", "method"])
     curves = table.sample(frac=1, random_state=0)
-    shown = {
+    methods_drawn = {
         name: {*part["method"]} for name, part in shown_methods(curves, table).groupby("dataset")
     }
-    assert shown == {
+    assert methods_drawn == {
         "symbol_qa": {"merge", "sd_replay_merge", "vanilla"},  # a rule alone is a mechanism
         "llm_qa": {"replay", "si_replay_merge", "vanilla"},
     }

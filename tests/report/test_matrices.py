@@ -17,12 +17,12 @@ from holdfast.results import RecallMatrix, final
 from tests.report.drawn import assert_readable
 from tests.report.page_study import fading, study_of, together
 
-KEPT = dict(zip(CHAIN, (0.1, 0.5, 0.9, 0.98, 0.95), strict=True))
+RETENTION = dict(zip(CHAIN, (0.1, 0.5, 0.9, 0.98, 0.95), strict=True))
 
 
 @pytest.fixture(scope="module")
 def chain() -> Study:
-    by_method = {method: fading(30, kept) for method, kept in KEPT.items()}
+    by_method = {method: fading(30, retention) for method, retention in RETENTION.items()}
     runs = {(method, 41): matrix for method, matrix in by_method.items()}
     return together(*(study_of(runs, dataset) for dataset in ("real_qa", "symbol_qa")))
 
@@ -72,7 +72,7 @@ def test_a_row_a_dataset_with_its_strongest_outlined(chain):
     assert texts(axes) == [*titles, labels[0], labels[1]]
     assert [patch.get_x() for patch in axes.patches] == [axes.images[3].get_extent()[0]] * 2
     for image, method in zip(axes.images, (*CHAIN, *CHAIN), strict=True):
-        expected = fading(30, KEPT[method]).accuracies()[1:, 1:31]
+        expected = fading(30, RETENTION[method]).accuracies()[1:, 1:31]
         expected[np.triu_indices(30, k=1)] = np.nan
         np.testing.assert_array_equal(image.get_array().filled(np.nan), expected)
     assert figure.axes[1].get_ylabel() == "accuracy"

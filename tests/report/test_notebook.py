@@ -67,8 +67,8 @@ def test_every_figure_is_a_drawing(drawn: dict[str, Callable[[], Figure]], name:
 
 def test_a_notebook_shows_a_drawing(drawn: dict[str, Callable[[], Figure]]) -> None:
     figure = drawn["plot_survival"]()
-    shown, _ = DisplayFormatter().format(figure)
-    height, width, _ = imread(io.BytesIO(shown["image/png"]), format="png").shape
+    formats, _ = DisplayFormatter().format(figure)
+    height, width, _ = imread(io.BytesIO(formats["image/png"]), format="png").shape
     inches = figure.get_size_inches()
     # Constrained layouts may still crop a figure by a pixel.
     np.testing.assert_allclose((width, height), 130 * inches, atol=2)

@@ -118,9 +118,9 @@ def test_text_of_any_kind_is_only_text(tmp_path):
     )
     items = read(read_study(tmp_path / "run"))
     assert "Items" in items.headings
-    for shown in (page, items):
-        assert not shown.named("script") and not shown.named("img")
-        assert HOSTILE in shown.text.replace('\\"', '"')
+    for document in (page, items):
+        assert not document.named("script") and not document.named("img")
+        assert HOSTILE in document.text.replace('\\"', '"')
     assert page.text.count(HOSTILE) > 8
 
 
