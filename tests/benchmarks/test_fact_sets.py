@@ -23,7 +23,7 @@ from holdfast.streams.registry import question_key
 @pytest.mark.parametrize("name", NAMES)
 def test_a_set_keeps_to_its_schema(name: str):
     fact_set = load_set(name)
-    entities = [one for kind in fact_set["kinds"].values() for one in kind["entities"]]
+    entities = [entity for kind in fact_set["kinds"].values() for entity in kind["entities"]]
     assert len(entities) >= 120 and len(set(entities)) == len(entities)
     assert min(len(kind["entities"]) for kind in fact_set["kinds"].values()) >= 30
     assert len(fact_set["relations"]) >= 20
@@ -32,7 +32,7 @@ def test_a_set_keeps_to_its_schema(name: str):
         assert len(set(questions)) == len(questions) >= 5
         assert all("{x}" in text for text in (*questions, relation["sentence"]))
         assert relation["reverse"] is None or "{a}" in relation["reverse"]
-        assert all(isinstance(one, str) and one for one in relation["answers"])
+        assert all(isinstance(answer, str) and answer for answer in relation["answers"])
         assert len(set(relation["answers"])) >= 40
     for kind in fact_set["kinds"]:
         assert len(fact_set["untaught"][kind]) >= 10

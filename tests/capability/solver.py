@@ -22,7 +22,7 @@ class Lesson:
     suite: str
     question: str
     target: str
-    said: str
+    reply: str
     output: str
     extracted: str | None
     correct: bool
@@ -79,9 +79,11 @@ def solver() -> Backbone:
     tokenizer = byte_tokenizer()
     model = tiny_llama(width=32)
     model.model.embed_tokens.weight.data.mul_(0.3)  # drawn to be large, which is hard to teach
-    prompts = [tokenizer(PROMPTS[one.suite].format(one.question))["input_ids"] for one in LESSONS]
+    prompts = [
+        tokenizer(PROMPTS[lesson.suite].format(lesson.question))["input_ids"] for lesson in LESSONS
+    ]
     rows = [
-        prompt + tokenizer(lesson.said + END)["input_ids"]
+        prompt + tokenizer(lesson.reply + END)["input_ids"]
         for prompt, lesson in zip(prompts, LESSONS, strict=True)
     ]
     longest = max(map(len, rows))

@@ -79,7 +79,7 @@ def test_the_harness_says_and_scores_what_we_do(tmp_path: Path, evaluated: dict[
     for task, suite in TASKS.items():
         ours = replace(suite, shots=0, new_tokens=NEW_TOKENS)
         items: list[Problem] = ours.items(tmp_path)
-        samples = {one.id: one for one in ours.answer(solver(), items)}
+        samples = {sample.id: sample for sample in ours.answer(solver(), items)}
         theirs = evaluated["samples"][task]
         assert [row["doc"]["id"] for row in theirs] == [item.id for item in items]
         for row in theirs:

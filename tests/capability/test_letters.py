@@ -123,7 +123,7 @@ def test_every_item_gets_the_likeliest_letter(monkeypatch, opened):
     backbone.model.config.max_position_embeddings = 180
     short = Problem("short", "g", "Soup?", "C", {"choices": ["a", "b", "c", "d"]})
     long = Problem("long", "g", "Soup? " * 40, "C", {"choices": ["a", "b", "c", "d"]})
-    samples = {one.id: one for one in LetterChoice().answer(backbone, [short, long])}
+    samples = {sample.id: sample for sample in LetterChoice().answer(backbone, [short, long])}
     # Both examples are 200 bytes: one is left out for the short question, both for the long one,
     # which is too long even so.
     assert (samples["short"].details["examples"], samples["short"].details["lost_tokens"]) == (1, 0)

@@ -315,12 +315,12 @@ def test_a_language_without_examples_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_published_files_are_read_whole(real_data: Path) -> None:
-    kept = mmlu_redux(real_data, "keep")
+    whole = mmlu_redux(real_data, "keep")
     clean = mmlu_redux(real_data, "drop")
     corrected = mmlu_redux(real_data, "correct")
-    assert (len(kept), len(clean)) == (2400, 2159)
-    assert len(clean) < len(corrected) < len(kept)
-    assert len({item.id for item in kept}) == 2400 and len({item.group for item in kept}) == 24
+    assert (len(whole), len(clean)) == (2400, 2159)
+    assert len(clean) < len(corrected) < len(whole)
+    assert len({item.id for item in whole}) == 2400 and len({item.group for item in whole}) == 24
     plain = mmlu(real_data)
     assert (len(plain), len({item.group for item in plain})) == (14042, 57)
     assert sum(item.details["choices"].count("None") for item in plain) == 10

@@ -25,10 +25,10 @@ class Sums:
     dies_after: int = 99
     asked: list[str] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=lambda: {"shots": 2})
-    known: list[Problem] = field(default_factory=lambda: ITEMS)
+    problems: list[Problem] = field(default_factory=lambda: ITEMS)
 
     def items(self, data_root):
-        return self.known
+        return self.problems
 
     def check(self, backbone):
         if backbone is None:
@@ -48,7 +48,7 @@ def ask(directory, suite, limit=None, fingerprint="weights", load=lambda: "a mod
     """Measure; returns what the progress bar was told."""
     progress = []
     chosen = questions({suite.name: suite}, [suite.name], None, limit)
-    bar = contextlib.nullcontext(lambda *what: progress.append(what))
+    bar = contextlib.nullcontext(lambda *update: progress.append(update))
     measure(Model("sums model", directory, fingerprint, 3, load), chosen, lambda _: bar)
     return progress
 
@@ -90,7 +90,7 @@ def test_what_is_answered_costs_nothing(tmp_path):
         (Sums(), {"limit": 3}, "items: 6 -> 3"),
         (Sums(), {"fingerprint": "other"}, 'model: "weights" -> "other"'),
         (Sums(settings={"shots": 4}), {}, "shots: 2 -> 4"),
-        (Sums(known=[replace(ITEMS[0], target="7"), *ITEMS[1:]]), {}, "data:"),
+        (Sums(problems=[replace(ITEMS[0], target="7"), *ITEMS[1:]]), {}, "data:"),
     ],
 )
 def test_other_settings_and_questions_are_refused_and_change_nothing(
@@ -169,4 +169,4 @@ def test_an_empty_output_is_not_answered():
 )
 def test_what_cannot_be_asked_is_refused(tmp_path, names, root, limit, items, message):
     with pytest.raises(HoldfastError, match=message):
-        questions({"sums": Sums(known=items)}, names, root and tmp_path / root, limit)
+        questions({"sums": Sums(problems=items)}, names, root and tmp_path / root, limit)

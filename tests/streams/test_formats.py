@@ -163,8 +163,8 @@ def test_questions_and_answers_as_others_keep_them(record, item):
 def test_columns_by_name(tmp_path):
     path = tmp_path / "facts.csv"
     path.write_text("Frage;Antwort;question\nWas?;Roggen;7\n")
-    (found,) = items(load_stream(path, question_column="Frage", answer_column="Antwort"))
-    assert (found.question, found.answer, found.details) == ("Was?", "Roggen", {"question": "7"})
+    (item,) = items(load_stream(path, question_column="Frage", answer_column="Antwort"))
+    assert (item.question, item.answer, item.details) == ("Was?", "Roggen", {"question": "7"})
     with pytest.raises(HoldfastError, match='has no "Fragen"; it has Frage, Antwort, question'):
         load_stream(path, question_column="Fragen", answer_column="Antwort")
     with pytest.raises(HoldfastError, match='has no "Antworten"; it has Frage, Antwort, question'):
@@ -179,9 +179,9 @@ def test_further_columns_are_details_and_misspelled_ones_are_told(tmp_path, capl
         "question,answer,alias,paraphrases\nWho?,Ann,Anna,Which? | Who is it?\nWhy?,R,,\n"
     )
     with caplog.at_level(logging.WARNING):
-        found = items(load_stream(path))
+        stream_items = items(load_stream(path))
     worded = {"alias": "Anna", "paraphrases": ["Which?", "Who is it?"]}
-    assert [item.details for item in found] == [worded, {}]
+    assert [item.details for item in stream_items] == [worded, {}]
     assert [record.getMessage() for record in caplog.records] == [
         f'{path}: "alias" is kept as a detail; if you meant "aliases", rename it'
     ]

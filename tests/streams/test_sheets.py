@@ -104,10 +104,10 @@ def test_details_are_what_the_file_holds(tmp_path):
     frame.to_excel(tmp_path / "facts.xlsx", index=False)
     frame.to_parquet(tmp_path / "facts.parquet")
     for facts in (tmp_path / "facts.xlsx", tmp_path / "facts.parquet", frame):
-        found = items(facts)
-        assert [item.answer for item in found] == ["1879", "40"]
-        assert found[0].details == {"level": 1, "seen": "2026-01-02T00:00:00"}
-        assert found[1].details == {}
+        stream_items = items(facts)
+        assert [item.answer for item in stream_items] == ["1879", "40"]
+        assert stream_items[0].details == {"level": 1, "seen": "2026-01-02T00:00:00"}
+        assert stream_items[1].details == {}
 
 
 # Every format of a table, with the place of the cell in row 3 of a sheet.
@@ -143,8 +143,8 @@ def test_the_same_rules_hold_in_every_format(tmp_path, name, place):
     path = tmp_path / name
     rows = [["Who?", "Ann", "x"], [None] * 3, ["", "  ", None], ["Why?", "Rain", "y"]]
     written(path, ["Question", "ANSWER", " Topic"], rows)
-    found = [(item.question, item.answer, list(item.details.values())) for item in items(path)]
-    assert found == [("Who?", "Ann", ["x"]), ("Why?", "Rain", ["y"])]
+    contents = [(item.question, item.answer, list(item.details.values())) for item in items(path)]
+    assert contents == [("Who?", "Ann", ["x"]), ("Why?", "Rain", ["y"])]
     rows = [["Who?", "Ann"], [None] * 2, ["When?", "Now"], ["Why?", ""]]
     written(path, ["question", "answer"], rows)
     with pytest.raises(HoldfastError) as refused:
@@ -172,8 +172,8 @@ def test_quotes_in_a_file_with_tabs_take_no_other_row_along(tmp_path, line):
     with pytest.raises(HoldfastError, match=r"facts.tsv line 2: is no table from here on"):
         load_stream(path)
     path.write_text('question\tanswer\nIs it "so"?\t"""Yes"""\n"a,b"\t5" disk\n')
-    found = [(item.question, item.answer) for item in items(path)]
-    assert found == [('Is it "so"?', '"Yes"'), ("a,b", '5" disk')]
+    contents = [(item.question, item.answer) for item in items(path)]
+    assert contents == [('Is it "so"?', '"Yes"'), ("a,b", '5" disk')]
 
 
 def test_bytes_and_long_numbers_of_parquet(tmp_path):
@@ -181,9 +181,9 @@ def test_bytes_and_long_numbers_of_parquet(tmp_path):
     numbers = pa.array([9007199254740993, None], pa.int64())
     columns = {"question": ["a?", "b?"], "answer": ["Århus".encode(), b"x"], "account": numbers}
     pa.parquet.write_table(pa.table(columns), path)
-    found = items(path)
-    assert found[0].answer == "Århus"
-    assert found[0].details == {"account": 9007199254740993}  # beside a gap
+    stream_items = items(path)
+    assert stream_items[0].answer == "Århus"
+    assert stream_items[0].details == {"account": 9007199254740993}  # beside a gap
     columns["answer"] = [b"\xff", b"x"]
     pa.parquet.write_table(pa.table(columns), path)
     with pytest.raises(HoldfastError, match=r"row 1: holds bytes that are no UTF-8 text"):

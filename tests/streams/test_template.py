@@ -122,10 +122,13 @@ def test_a_stream_with_cut_answers_names_the_first_and_counts_them() -> None:
     with pytest.raises(HoldfastError, match='task "y": every item needs more'):
         dropping.fitting(stream, Characters(), SEED, None)
     with_more = Stream((stream.tasks[0], Task("y", (*long[1:], Item("d", "4")))), "s")
-    left = dropping.fitting(with_more, Characters(), SEED, None)
-    assert [[item.question for item in task.items] for task in left.tasks] == [["a"], ["d"]]
-    assert left.fingerprint != with_more.fingerprint and left.name == "s"
-    assert dropping.fitting(left, Characters(), SEED, None) is left
+    fitting_stream = dropping.fitting(with_more, Characters(), SEED, None)
+    assert [[item.question for item in task.items] for task in fitting_stream.tasks] == [
+        ["a"],
+        ["d"],
+    ]
+    assert fitting_stream.fingerprint != with_more.fingerprint and fitting_stream.name == "s"
+    assert dropping.fitting(fitting_stream, Characters(), SEED, None) is fitting_stream
 
 
 def test_a_truncated_item_keeps_some_of_its_answer() -> None:
