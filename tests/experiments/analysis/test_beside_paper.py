@@ -70,10 +70,10 @@ def test_a_half_life_beyond_the_horizon_may_be_any_longer_one() -> None:
     nothing = float("nan")
     for low, high, inside in ((1, nothing, "yes"), (nothing, nothing, "no"), (45, nothing, "no")):
         table = lives.assign(low=low, high=high, ages=100, seeds=2)
-        found = beside_paper({**tables, "half_lives": table})["half_lives"]
-        assert set(found["inside"]) == {inside}
-    found = beside_paper({**tables, "half_lives": lives.assign(low=2, high=19, seeds=2)})
-    judged = found["half_lives"].set_index(["dataset", "role"])["inside"]
+        half_lives = beside_paper({**tables, "half_lives": table})["half_lives"]
+        assert set(half_lives["inside"]) == {inside}
+    beside = beside_paper({**tables, "half_lives": lives.assign(low=2, high=19, seeds=2)})
+    judged = beside["half_lives"].set_index(["dataset", "role"])["inside"]
     assert judged["symbol_qa", "naive"] == "no" and judged["real_qa", "naive"] == "yes"
     assert judged["symbol_qa", "strongest composition"] == "yes"
 
@@ -89,8 +89,8 @@ def test_half_lives_are_of_the_papers_methods_by_role() -> None:
     configurations[METRICS] = 0.5
     lives = pd.DataFrame({"dataset": "real_qa", "method": methods[:4], "half_life": [9, 8, 7, 6]})
     lives = lives.assign(low=5.0, high=8.0, ages=100, seeds=3)
-    found = beside_paper({"half_lives": lives, "configurations": configurations})["half_lives"]
-    assert found[["role", "method", "half_life", "half_life_paper"]].to_numpy().tolist() == [
+    half_lives = beside_paper({"half_lives": lives, "configurations": configurations})["half_lives"]
+    assert half_lives[["role", "method", "half_life", "half_life_paper"]].to_numpy().tolist() == [
         ["strongest standalone mechanism", "si", 6, 11],
         ["strongest composition", "si_merge", 7, 44],
     ]
@@ -110,9 +110,9 @@ def test_roles_have_the_methods_whose_final_the_paper_names(
     """Of sec:compositions, whose half-lives sec:res-time tells."""
     table = dataset_table("all", dataset)
     finals = dict(zip(table["configuration"], table["final"], strict=True))
-    found = roles(list(table["configuration"]))
-    assert finals[found["strongest standalone mechanism"]] == alone
-    assert finals[found["strongest composition"]] == composed
+    methods = roles(list(table["configuration"]))
+    assert finals[methods["strongest standalone mechanism"]] == alone
+    assert finals[methods["strongest composition"]] == composed
 
 
 def test_only_the_last_measured_boundary_counts() -> None:
@@ -128,5 +128,5 @@ def test_only_the_last_measured_boundary_counts() -> None:
         }
     )
     assert beside_paper({"capability": table}) == {}
-    found = beside_paper({"capability": table}, dataset="llm_qa")["capability"]
-    assert found[["value", "value_paper"]].to_numpy().tolist() == [[0.25, "0.130"]]
+    capability = beside_paper({"capability": table}, dataset="llm_qa")["capability"]
+    assert capability[["value", "value_paper"]].to_numpy().tolist() == [[0.25, "0.130"]]

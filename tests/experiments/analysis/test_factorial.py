@@ -122,11 +122,11 @@ def test_rounding_is_no_effect(seeds: int) -> None:
         tag: 0.1 + sum(gain for name, gain in gains.items() if name in tag.split("_"))
         for tag in compositions(FACTORS)
     }
-    found = factorial(cells({tag: [mean] * seeds for tag, mean in means.items()})).effects
-    alone = found.set_index("term").loc[list(gains)]
+    effects = factorial(cells({tag: [mean] * seeds for tag, mean in means.items()})).effects
+    alone = effects.set_index("term").loc[list(gains)]
     np.testing.assert_allclose(alone["effect"], list(gains.values()), rtol=1e-9)
     assert np.isinf(alone["f"]).all() and (alone["p"] == 0).all()
-    rest = found[found["term"].str.contains(":")]
+    rest = effects[effects["term"].str.contains(":")]
     assert len(rest) == 11 and (rest["effect"] == 0).all() and rest["f"].isna().all()
 
 

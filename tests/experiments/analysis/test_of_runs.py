@@ -212,10 +212,10 @@ def test_only_the_temperature_may_differ() -> None:
         "sd sd.strength=1": [0.5],
         "vanilla": [0.6],
     })  # fmt: skip
-    found = temperature_control(Study(cells, {}, {}, ()))
-    assert list(found["settings"]) == ["replay.weight=0.5"] * 2
-    assert list(found["temperature"]) == [1.0, 1.5]
-    assert found["final_sd"].isna().all()
+    control = temperature_control(Study(cells, {}, {}, ()))
+    assert list(control["settings"]) == ["replay.weight=0.5"] * 2
+    assert list(control["temperature"]) == [1.0, 1.5]
+    assert control["final_sd"].isna().all()
 
 
 def test_a_missing_seed_is_refused_by_name() -> None:

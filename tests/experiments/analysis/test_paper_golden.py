@@ -113,8 +113,8 @@ def test_captions(dataset: str) -> None:
 
 def test_ranks_and_allocation_swap_are_the_papers() -> None:
     expected = paper_table("tab:app-factorial-ranks")
-    found = ranks(everything_published()).round(2)
-    pd.testing.assert_frame_equal(found, expected, check_dtype=False)
+    ranking = ranks(everything_published()).round(2)
+    pd.testing.assert_frame_equal(ranking, expected, check_dtype=False)
     # A difference of two means that are each known to 0.05, itself printed to 0.1.
     table = allocation_swap(everything_published()).set_index(["dataset", "allocation"])["change"]
     expected = paper_table("tab:allocation-swap").set_index(["dataset", "allocation"])["change"]

@@ -57,10 +57,10 @@ def test_the_papers_cells_have_its_means_and_deviations(dataset: str) -> None:
 
 @pytest.mark.parametrize("dataset", DATASETS)
 def test_the_published_tables_come_back_in_their_order(dataset: str) -> None:
-    found = configurations(published_runs(dataset))
+    table = configurations(published_runs(dataset))
     expected = dataset_table("all", dataset)
-    assert list(found["final"].mul(100).round(1)) == list(expected["final"])
-    found = found.set_index("method").loc[expected["configuration"]]
+    assert list(table["final"].mul(100).round(1)) == list(expected["final"])
+    table = table.set_index("method").loc[expected["configuration"]]
     for metric in METRICS:
         for column in (metric, f"{metric}_sd"):
-            assert list(found[column].mul(100).round(1)) == list(expected[column]), column
+            assert list(table[column].mul(100).round(1)) == list(expected[column]), column

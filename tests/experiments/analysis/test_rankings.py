@@ -156,7 +156,7 @@ def values(table: pd.DataFrame) -> dict[tuple[int, str], float]:
 
 
 def test_the_share_of_the_others_below_averaged_over_variants() -> None:
-    found = percentiles(
+    table = percentiles(
         trace(
             (10, "sd a=1", 0.5),
             (10, "merge", 0.4),
@@ -167,7 +167,7 @@ def test_the_share_of_the_others_below_averaged_over_variants() -> None:
             (20, "merge", 0.5),
         )
     )
-    assert values(found) == {
+    assert values(table) == {
         (10, "merge"): 0.75,
         (10, "sd"): pytest.approx((1 + 0.5) / 2),
         (10, "si"): 0.25,
@@ -175,12 +175,12 @@ def test_the_share_of_the_others_below_averaged_over_variants() -> None:
         (20, "merge"): 1.0,
         (20, "sd"): 0.0,
     }
-    assert found.loc[found["method"] == "sd", "variants"].tolist() == [2, 1]
-    assert list(found["horizon"]) == sorted(found["horizon"])
+    assert table.loc[table["method"] == "sd", "variants"].tolist() == [2, 1]
+    assert list(table["horizon"]) == sorted(table["horizon"])
 
 
 def test_equal_scores_share_and_failures_are_last() -> None:
-    found = percentiles(
+    table = percentiles(
         trace(
             (1, "a", 0.1 + 0.4),
             (1, "b", 0.6 - 0.1),
@@ -191,7 +191,7 @@ def test_equal_scores_share_and_failures_are_last() -> None:
     )
     # a and b: 3 below and half of one; c: the two that failed; d and e: half of each other.
     expected = {"a": 3.5 / 4, "b": 3.5 / 4, "c": 0.5, "d": 0.125, "e": 0.125}
-    assert values(found) == {(1, name): value for name, value in expected.items()}
+    assert values(table) == {(1, name): value for name, value in expected.items()}
 
 
 def test_bars_average_the_data_sets_in_which_a_method_is_left() -> None:

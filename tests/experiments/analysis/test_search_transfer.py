@@ -86,16 +86,16 @@ def test_the_best_variant_stands_for_its_composition_and_others_do_not_count() -
         (50, {"si": 0.5}),
         (100, {"online_ewc": 0.5}),
     )
-    found = search_transfer(searched, final)
-    assert list(found["horizon"]) == [10, 20, 50]  # nothing compares at the last
-    assert list(found["compositions"]) == [3, 2, 1]
-    assert list(found["max_displacement"]) == [0, 1, 0]
-    assert list(found["spearman"])[:2] == pytest.approx([1, -1])
-    assert math.isnan(found["spearman"].iloc[2])
+    transfer = search_transfer(searched, final)
+    assert list(transfer["horizon"]) == [10, 20, 50]  # nothing compares at the last
+    assert list(transfer["compositions"]) == [3, 2, 1]
+    assert list(transfer["max_displacement"]) == [0, 1, 0]
+    assert list(transfer["spearman"])[:2] == pytest.approx([1, -1])
+    assert math.isnan(transfer["spearman"].iloc[2])
     level = search_transfer(trace((10, {"sd": 0.0, "si": 0.0, "merge": math.nan})), final).iloc[0]
     assert math.isnan(level["spearman"])
     assert (level["compositions"], level["mean_displacement"]) == (2, 0.5)  # a failure has no rank
-    assert list(found["top3_overlap"]) == list(found["top3"]) == [3, 2, 1]
+    assert list(transfer["top3_overlap"]) == list(transfer["top3"]) == [3, 2, 1]
 
 
 def test_the_papers_winner_regresses() -> None:

@@ -85,8 +85,8 @@ def test_what_can_no_longer_be_made_does_not_stay(paper, tmp_path: Path) -> None
         and "- search_transfer: no search" in (suite / "analysis" / "analysis.md").read_text()
     )
     assert "si_merge" in next(line for line in done.out.splitlines() if line.startswith("missing"))
-    left = {path.name for path in (suite / "analysis").iterdir()}
-    assert not left & {"effects.csv", "effects.json"} and "configurations.csv" in left
+    files = {path.name for path in (suite / "analysis").iterdir()}
+    assert not files & {"effects.csv", "effects.json"} and "configurations.csv" in files
 
 
 def test_beside_the_paper(paper, suite: Path, tmp_path: Path) -> None:
