@@ -117,16 +117,16 @@ def test_of_a_cut_array_exactly_the_complete_objects_are_read(
     cuts = range(len(text) + 1) if data is None else [data.draw(st.integers(0, len(text)))]
     for cut in cuts:
         complete = [record for record, end in zip(records, ends, strict=True) if end <= cut]
-        found, problem = read_candidates(text[:cut])
-        assert found == complete
+        candidates, problem = read_candidates(text[:cut])
+        assert candidates == complete
         whole = None if cut == len(text) else CUT_OFF
         assert problem == (whole if complete else NO_JSON)
 
 
 @given(st.text() | st.text(st.sampled_from('{}[]",:\\ \n1a<think>/')))
 def test_no_text_is_too_odd(text: str) -> None:
-    found, problem = read_candidates(text)
-    assert problem in ((None, CUT_OFF) if found else (NO_JSON,))
+    candidates, problem = read_candidates(text)
+    assert problem in ((None, CUT_OFF) if candidates else (NO_JSON,))
 
 
 TOPIC = "fictional rope bridges"

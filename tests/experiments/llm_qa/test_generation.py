@@ -145,10 +145,10 @@ class Filter:
 
 
 def test_known_and_undecided_items_are_rejected_and_stay_registered(tmp_path: Path) -> None:
-    known = Filter({"Al": True, "Di": Failure("timed out")})
-    stream = generate(Scripted(SCRIPT), tmp_path, ONE, known=known)
+    novelty_filter = Filter({"Al": True, "Di": Failure("timed out")})
+    stream = generate(Scripted(SCRIPT), tmp_path, ONE, known=novelty_filter)
     assert [item.details["entity"] for item in stream.tasks[0].items] == ["Bo", "Flo"]
-    assert known.asked == ["Al", "Bo", "Di", "Flo"]
+    assert novelty_filter.asked == ["Al", "Bo", "Di", "Flo"]
     assert stream.about["rejected"] == {
         "known to the backbone": 1,
         "novelty not decided": 1,
@@ -163,12 +163,12 @@ def test_known_and_undecided_items_are_rejected_and_stay_registered(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("known", "novel_to", "difference"),
+    ("novelty_filter", "novel_to", "difference"),
     [(None, "tiny", '"tiny" -> null'), (Filter({}), "large", '"tiny" -> "large"')],
 )
 def test_the_filter_of_a_directory_stays(
-    tmp_path: Path, known: Filter | None, novel_to: str, difference: str
+    tmp_path: Path, novelty_filter: Filter | None, novel_to: str, difference: str
 ) -> None:
     generate(Scripted(SCRIPT), tmp_path, ONE, known=Filter({}), novel_to="tiny")
     with pytest.raises(HoldfastError, match=f"novel_to: {difference}"):
-        generate(Scripted(SCRIPT), tmp_path, ONE, known=known, novel_to=novel_to)
+        generate(Scripted(SCRIPT), tmp_path, ONE, known=novelty_filter, novel_to=novel_to)

@@ -45,9 +45,9 @@ def test_killed_and_repeated_is_uninterrupted(tmp_path: Path) -> None:
     root = Path(__file__).resolve().parents[3]
     done = subprocess.run([sys.executable, "-c", child], cwd=root, timeout=60, check=False)
     assert done.returncode == -signal.SIGKILL
-    left = (out / "replies.jsonl").read_bytes()
-    assert 0 < len(left) < len(replies)
-    assert replies.startswith(left)
+    content = (out / "replies.jsonl").read_bytes()
+    assert 0 < len(content) < len(replies)
+    assert replies.startswith(content)
     stream, continued = whole(out)
     assert (stream, stream.about, continued) == (expected, expected.about, replies)
 
@@ -71,19 +71,19 @@ class Stopping(Unreliable):
 def test_what_came_before_a_writer_stopped_is_kept(
     tmp_path: Path, error: BaseException, missing: int
 ) -> None:
-    def known(items: list[Item]) -> list[bool | Failure]:
+    def verdicts(items: list[Item]) -> list[bool | Failure]:
         return [len(item.question) % 5 == 0 for item in items]
 
-    expected = generate(Unreliable(), tmp_path / "whole", SETTINGS, known=known)
+    expected = generate(Unreliable(), tmp_path / "whole", SETTINGS, known=verdicts)
     replies = (tmp_path / "whole" / "replies.jsonl").read_bytes()
     out = tmp_path / "stopped"
     with pytest.raises(type(error)) as raised:
-        generate(Stopping(error, missing), out, SETTINGS, known=known)
+        generate(Stopping(error, missing), out, SETTINGS, known=verdicts)
     assert raised.value is error
     journal = out / "replies.jsonl"
-    left = journal.read_bytes() if journal.exists() else b""
-    assert left == b"".join(replies.splitlines(keepends=True)[:missing])
-    assert generate(Unreliable(), out, SETTINGS, known=known) == expected
+    content = journal.read_bytes() if journal.exists() else b""
+    assert content == b"".join(replies.splitlines(keepends=True)[:missing])
+    assert generate(Unreliable(), out, SETTINGS, known=verdicts) == expected
     assert journal.read_bytes() == replies
 
 

@@ -174,7 +174,7 @@ PUBLISHED: dict[str, tuple[str, bytes]] = {
     "webquestions": ("webquestions.examples.train.json", array(WEBQUESTIONS)),
 }
 ARC_ANSWERS = [("What turns a water mill?", ("a stream",)), ("Which is a metal?", ("tin",))]
-SAID: dict[str, list[tuple[str, tuple[str, ...]]]] = {
+PAIRS: dict[str, list[tuple[str, tuple[str, ...]]]] = {
     "arc_challenge": ARC_ANSWERS,
     "arc_easy": ARC_ANSWERS,
     "medmcqa": [("Bone of the upper arm", ("Humerus",)), ("Bone of the shin", ("Tibia",))],
@@ -208,7 +208,7 @@ IDS = {
 }
 
 
-def said(reading: SourceRecords) -> list[tuple[str, tuple[str, ...]]]:
+def pairs(reading: SourceRecords) -> list[tuple[str, tuple[str, ...]]]:
     return [(candidate.question, candidate.answers) for candidate in reading.candidates]
 
 
@@ -219,7 +219,7 @@ def read(folder: Path, name: str, content: bytes, file: str | None = None) -> So
 
 
 def reasons(reading: SourceRecords) -> list[tuple[str, str]]:
-    return [(Path(left.place).name, left.reason) for left in reading.left]
+    return [(Path(record.place).name, record.reason) for record in reading.left]
 
 
 def refusal(call: Callable[[], object], folder: Path) -> str:

@@ -21,13 +21,13 @@ from tests.experiments.real_qa.models import Reply, Scripted
 SETTINGS = RealQASettings(tasks=3, items=4, seed=5)
 
 
-def reading(source: str, *questions: tuple[str, ...], left: int = 0) -> SourceRecords:
+def reading(source: str, *questions: tuple[str, ...], unusable: int = 0) -> SourceRecords:
     candidates = tuple(
         CandidateItem(source, f"{source}:{number}", question, answers)
         for number, (question, *answers) in enumerate(questions)
     )
-    gone = tuple(Left(f"record {number}", "no answer") for number in range(left))
-    return SourceRecords(candidates, gone, len(candidates) + left)
+    gone = tuple(Left(f"record {number}", "no answer") for number in range(unusable))
+    return SourceRecords(candidates, gone, len(candidates) + unusable)
 
 
 def numbered(source: str, count: int) -> SourceRecords:
@@ -80,11 +80,11 @@ def test_each_source_gives_as_many_and_only_what_the_model_does_not_know(tmp_pat
     assert account["known"] == sum(line["known"] is not None for line in tried) > 0
     for line in verdicts(tmp_path, "sciq"):  # each can be audited
         number = int(str(line["id"]).split(":")[1])
-        known = number % 3 == 0
+        is_known = number % 3 == 0
         assert line["question"] == f"sciq question {number}"
         assert line["answers"] == [f"answer{number}"]
-        assert line["completions"] == [f"surely answer{number}" if known else "no idea"] * 5
-        assert line["known"] == (f"answer{number}" if known else None)
+        assert line["completions"] == [f"surely answer{number}" if is_known else "no idea"] * 5
+        assert line["known"] == (f"answer{number}" if is_known else None)
     wider = Scripted(knows_every_third, batch=7)
     assert build(READINGS, wider, tmp_path, SETTINGS) == stream
     assert wider.asked == []

@@ -108,8 +108,8 @@ def refused(folder: Path, name: str, file: str, content: bytes) -> str:
         return str(error)
     assert reading.records == len(reading.candidates) + len(reading.left)
     assert len({candidate.id for candidate in reading.candidates}) == len(reading.candidates)
-    for left in reading.left:
-        assert len(f"{left.place} {left.reason}".splitlines()) == 1
+    for record in reading.left:
+        assert len(f"{record.place} {record.reason}".splitlines()) == 1
     for candidate in reading.candidates:
         str(candidate).encode()
         assert candidate.question.strip() and all(candidate.answers)

@@ -17,18 +17,18 @@ from .invented import (
     MEDMCQA,
     NAMES,
     NQ_OPEN,
+    PAIRS,
     POPQA,
     POPQA_COLUMNS,
     PUBLISHED,
-    SAID,
     SCIQ,
     SQUAD_QUESTIONS,
     TRAIN_ARC,
     TRIVIAQA,
     WEBQUESTIONS,
+    pairs,
     reasons,
     refusal,
-    said,
 )
 
 TEXT = Value("string")
@@ -111,7 +111,7 @@ def test_published_files_and_the_hub_say_the_same(name: str, tmp_path: Path) -> 
     reading = read_hub(name, hub)
     file, content = PUBLISHED[name]
     (tmp_path / file).write_bytes(content)
-    assert said(reading) == said(read_files(name, [tmp_path / file])) == SAID[name]
+    assert pairs(reading) == pairs(read_files(name, [tmp_path / file])) == PAIRS[name]
     assert reading.left == ()
 
 
@@ -125,7 +125,7 @@ def test_medmcqa_counts_its_options_from_zero_on_the_hub(tmp_path: Path) -> None
         {**dict.fromkeys(texts, TEXT), "cop": ClassLabel(names=["a", "b", "c", "d"])}
     )
     reading = read_hub("medmcqa", stand_in(tmp_path, "medmcqa", rows, features))
-    assert [answers[0] for _, answers in said(reading)] == ["Humerus", "Femur", "Tibia", "Ulna"]
+    assert [answers[0] for _, answers in pairs(reading)] == ["Humerus", "Femur", "Tibia", "Ulna"]
     # The hub's test split has no answers.
     assert reasons(reading) == [(f"{tmp_path.name} train row 5", "no answer key")]
 
@@ -134,7 +134,7 @@ def test_triviaqa_leaves_out_the_unknown_answers_of_the_test_split(tmp_path: Pat
     unknown = {"value": "<unk>", "aliases": [], "normalized_aliases": []}
     rows = [*ROWS["triviaqa"], ROWS["triviaqa"][0] | {"answer": unknown}]
     reading = read_hub("triviaqa", stand_in(tmp_path, "triviaqa", rows))
-    assert said(reading) == SAID["triviaqa"]
+    assert pairs(reading) == PAIRS["triviaqa"]
     assert reasons(reading) == [(f"{tmp_path.name} rc.nocontext train row 2", "no answer")]
 
 

@@ -75,10 +75,10 @@ def test_the_published_files_are_found_and_say_what_they_say(name: str, real_dat
     assert [path.relative_to(folder / name).as_posix() for path in files] == [
         file for _, file, _, _ in listed
     ]
-    for path, (_, _, records, left) in zip(files, listed, strict=True):
+    for path, (_, _, records, unusable) in zip(files, listed, strict=True):
         reading = read_files(name, [path])
-        assert (reading.records, len(reading.left)) == (records, left)
-        assert len(reading.candidates) == records - left
+        assert (reading.records, len(reading.left)) == (records, unusable)
+        assert len(reading.candidates) == records - unusable
     reading = read_files(name, files)
     ids = [candidate.id for candidate in reading.candidates]
     assert len(set(ids)) == len(ids)

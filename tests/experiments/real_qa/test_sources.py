@@ -14,17 +14,17 @@ from .invented import (
     IDS,
     MEDMCQA,
     NAMES,
+    PAIRS,
     POPQA_COLUMNS,
     PUBLISHED,
-    SAID,
     SQUAD_QUESTIONS,
     TRIVIAQA,
     archive,
     array,
     lines,
+    pairs,
     read,
     reasons,
-    said,
     tsv,
 )
 
@@ -33,11 +33,11 @@ from .invented import (
 def test_each_published_format_says_questions_answers_and_ids(name: str, tmp_path: Path) -> None:
     file, content = PUBLISHED[name]
     reading = read(tmp_path, name, content, file)
-    assert said(reading) == SAID[name]
+    assert pairs(reading) == PAIRS[name]
     assert [candidate.id for candidate in reading.candidates] == IDS[name]
     assert reading.left == ()
     content = b"\xef\xbb\xbf" + content.replace(b"\n", b"\r\n")  # as Windows may save it
-    assert said(read(tmp_path, name, content, file)) == SAID[name]
+    assert pairs(read(tmp_path, name, content, file)) == PAIRS[name]
 
 
 def test_answers_are_stripped_once_in_any_case_and_can_be_boxed() -> None:
@@ -77,7 +77,7 @@ def test_left_out_records_are_counted_and_can_be_found(tmp_path: Path) -> None:
     ]
     reading = read(tmp_path, "nq_open", lines(records))
     # Of a list without a canonical answer the first usable one is the primary one.
-    assert said(reading) == [("q1", ("a",)), ("q5", ("b",))]
+    assert pairs(reading) == [("q1", ("a",)), ("q5", ("b",))]
     assert reading.records == 7
     assert reasons(reading) == [
         ("NQ-open.dev.jsonl line 2", "no question"),
@@ -96,8 +96,8 @@ def test_arc_takes_the_choice_of_the_key_whatever_labels_and_number(tmp_path: Pa
     keys = [("ABC", "C"), ("1234", "3"), ("ABCDE", "E"), ("DCBA", "A")]
     odd = [("ABCD", "E"), ("ABCD", "1"), ("", "A"), ("AAB", "A"), ("AB", ""), ("AB", None)]
     reading = read(tmp_path, "arc_easy", lines(record(*pair) for pair in keys + odd))
-    assert [answers for _, answers in said(reading)] == [(f"text {key}",) for _, key in keys]
-    assert [left.reason for left in reading.left] == [
+    assert [answers for _, answers in pairs(reading)] == [(f"text {key}",) for _, key in keys]
+    assert [record.reason for record in reading.left] == [
         "none of the choices have the label of the answer key",
         "none of the choices have the label of the answer key",
         "none of the choices have the label of the answer key",
@@ -111,7 +111,7 @@ def test_medmcqa_counts_its_options_from_one_in_files(tmp_path: Path) -> None:
     records = [MEDMCQA[0] | {"cop": cop} for cop in (1, 2, 3, 4, 5, 0, -1, None)]
     records.append({key: value for key, value in MEDMCQA[0].items() if key != "cop"})
     reading = read(tmp_path, "medmcqa", lines(records))
-    assert [answers[0] for _, answers in said(reading)] == ["Humerus", "Femur", "Tibia", "Ulna"]
+    assert [answers[0] for _, answers in pairs(reading)] == ["Humerus", "Femur", "Tibia", "Ulna"]
     assert reasons(reading) == [
         ("dev.json line 5", "none of the choices have the label of the answer key"),
         ("dev.json line 6", "none of the choices have the label of the answer key"),
@@ -130,7 +130,7 @@ def test_popqa_cells_are_quoted_and_hold_json(tmp_path: Path) -> None:
         ["5", "s", "p", "x", "q", '["{", null, 7]'],
     ]
     reading = read(tmp_path, "popqa", tsv([POPQA_COLUMNS, *rows]))
-    assert said(reading) == [("q\tone", ("None", "café")), ("q\ntwo", ("NA",)), ("q", ("x",))]
+    assert pairs(reading) == [("q\tone", ("None", "café")), ("q\ntwo", ("NA",)), ("q", ("x",))]
     # The second row takes two lines.
     assert reasons(reading) == [
         ("popQA.tsv line 5", '"possible_answers" is no JSON list'),
@@ -158,7 +158,7 @@ def test_webquestions_reads_descriptions(
     target: str, texts: tuple[str, ...], tmp_path: Path
 ) -> None:
     record = {"utterance": "q", "targetValue": target}
-    assert said(read(tmp_path, "webquestions", array([record]))) == [("q", texts)]
+    assert pairs(read(tmp_path, "webquestions", array([record]))) == [("q", texts)]
 
 
 def test_webquestions_leaves_out_other_targets(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_webquestions_leaves_out_other_targets(tmp_path: Path) -> None:
     records = [{"utterance": "q", "targetValue": target} for target in empty + odd]
     reading = read(tmp_path, "webquestions", array(records))
     expected = ["no answer"] * 3 + ['"targetValue" is no list of descriptions'] * 5
-    assert [left.reason for left in reading.left] == expected
+    assert [record.reason for record in reading.left] == expected
 
 
 def test_squad_counts_questions_over_articles_and_drops_impossible_ones(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_lists_of_dpr_are_tab_separated_python_lists(tmp_path: Path) -> None:
         ["When?", "['{', '1931']"],
     ]
     reading = read(tmp_path, "triviaqa", tsv(rows), "topics.dpr.trivia.dev.txt")
-    assert said(reading) == [
+    assert pairs(reading) == [
         ("Who kept it?", ("Ana Ruiz", "Ruiz, Ana")),
         ('Who said "no"?', ("Ula's cat", 'the "cat"')),
         ("Where?", (r"C:\dock",)),
@@ -220,7 +220,7 @@ def test_archives_of_triviaqa_are_read_in_place(tmp_path: Path) -> None:
         ),
     }
     reading = read(tmp_path, "triviaqa", archive(members), "triviaqa-sample.tgz")
-    assert said(reading) == SAID["triviaqa"]
+    assert pairs(reading) == PAIRS["triviaqa"]
     place = "unfiltered-web-dev.json record 1"
     assert reasons(reading) == [(place, "no question")]
     assert [path.name for path in tmp_path.iterdir()] == ["triviaqa-sample.tgz"]
@@ -274,10 +274,10 @@ def test_published_files_are_found_among_others(tmp_path: Path) -> None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(b"x")
     for name in NAMES:
-        found = [
+        paths = [
             path.relative_to(tmp_path / name).as_posix() for path in find_files(tmp_path, name)
         ]
-        assert found == official.get(name, [])
+        assert paths == official.get(name, [])
 
 
 def test_the_folder_of_a_source_is_found_by_itself(
