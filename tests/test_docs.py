@@ -95,8 +95,8 @@ def test_the_commands_of_the_page_learn_with_the_anchor_and_without(tethered: Pa
     assert [command.split()[1] for command in commands] == ["run", "check-plugin", "run"]
     places = [command.split()[-1] for command in commands if "run" in command]
     output = "".join(holdfast_in(tethered, *command.split()[1:]) for command in commands)
-    shown = ADD_AN_ANCHOR.read_text("utf-8").partition("```text\n")[2].partition("```")[0]
-    assert shown in output
+    expected = ADD_AN_ANCHOR.read_text("utf-8").partition("```text\n")[2].partition("```")[0]
+    assert expected in output
     tied, free = (losses_of_the_last_task(tethered / place) for place in places)
     assert tied["tether"] > 0
     assert tied["sft"] != free["sft"]

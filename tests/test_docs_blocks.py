@@ -121,7 +121,7 @@ def stand_ins(backbone_directory: Path) -> dict[str, Callable[[Path], object]]:
         ]  # fmt: skip
         Trajectory(RunConfig.of(recipe("demo"), [*small, *more]), directory).advance(tasks)
 
-    def held(directory: Path) -> None:
+    def with_curvature(directory: Path) -> None:
         run(directory, "method=kfac_merge", "sampling.general=2", tasks=2)
 
     def pair(directory: Path) -> None:
@@ -130,7 +130,12 @@ def stand_ins(backbone_directory: Path) -> dict[str, Callable[[Path], object]]:
     def example(directory: Path) -> None:
         write_trajectory(directory, "vanilla", 42)
 
-    return {"runs/demo": run, "studies/pair": pair, "runs/example": example, "runs/held": held}
+    return {
+        "runs/demo": run,
+        "studies/pair": pair,
+        "runs/example": example,
+        "runs/held": with_curvature,
+    }
 
 
 @pytest.fixture

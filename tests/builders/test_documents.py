@@ -44,8 +44,10 @@ def write_pdf(path: Path, *pages: str) -> Path:
     ],
 )
 def test_sentences(paragraph: str, count: int) -> None:
-    found = sentences_of(paragraph)
-    assert len(found) == count and all(sentence == " ".join(sentence.split()) for sentence in found)
+    sentences = sentences_of(paragraph)
+    assert len(sentences) == count and all(
+        sentence == " ".join(sentence.split()) for sentence in sentences
+    )
 
 
 @pytest.mark.parametrize(
@@ -59,8 +61,8 @@ def test_markdown_with_breaks_and_tags(tmp_path: Path) -> None:
     text = (
         "Built by Voss  \nin 1911.\n\nA <b>bold</b> word<br>next.\n\n<p>Ida was *born* here.</p>\n"
     )
-    (found,) = passages(written(tmp_path / "notes.md", text))
-    assert found.sentences == (
+    (passage,) = passages(written(tmp_path / "notes.md", text))
+    assert passage.sentences == (
         "Built by Voss in 1911.",
         "A bold word next.",
         "Ida was *born* here.",
@@ -71,11 +73,11 @@ def test_markdown_without_its_marks(tmp_path: Path) -> None:
     text = (
         "# The *lamp*\n\n- It was [lit](http://x.y) in **1874**.\n- `Oil` burns.\n\n> So they say."
     )
-    (found,) = passages(written(tmp_path / "notes.md", text))
-    assert found.sentences == (
+    (passage,) = passages(written(tmp_path / "notes.md", text))
+    assert passage.sentences == (
         "The lamp", "It was lit in 1874.", "Oil burns.", "So they say.",
     )  # fmt: skip
-    assert found.source == "notes.md" and found.text.startswith("The lamp It was lit")
+    assert passage.source == "notes.md" and passage.text.startswith("The lamp It was lit")
 
 
 def test_a_page_without_what_stands_beside_its_text(tmp_path: Path) -> None:
@@ -83,16 +85,16 @@ def test_a_page_without_what_stands_beside_its_text(tmp_path: Path) -> None:
         "<html><head><title>x</title><script>var a = 'No.'</script></head><body><nav>Home</nav>"
         f"<h1>Lamp</h1><p>{TEXT}</p><ul><li>One &amp; two.</li></ul><footer>1999</footer></body>"
     )
-    (found,) = passages(written(tmp_path / "page.html", page))
-    assert found.sentences == (
+    (passage,) = passages(written(tmp_path / "page.html", page))
+    assert passage.sentences == (
         "Lamp", "The lamp was lit in 1874.", "Its keeper is Orsa Tindle.", "One & two.",
     )  # fmt: skip
 
 
 def test_a_pdf_by_its_pages(tmp_path: Path) -> None:
-    found = passages(write_pdf(tmp_path / "a.pdf", TEXT, "A light-\nhouse stood there."))
-    assert [passage.source for passage in found] == ["a.pdf, page 1", "a.pdf, page 2"]
-    assert [passage.text for passage in found] == [TEXT, "A lighthouse stood there."]
+    pages = passages(write_pdf(tmp_path / "a.pdf", TEXT, "A light-\nhouse stood there."))
+    assert [passage.source for passage in pages] == ["a.pdf, page 1", "a.pdf, page 2"]
+    assert [passage.text for passage in pages] == [TEXT, "A lighthouse stood there."]
 
 
 def test_a_folder_in_order_and_no_more_than_its_documents(tmp_path: Path) -> None:
@@ -124,15 +126,15 @@ def test_a_file_of_a_folder_without_text_is_named_and_left_out(tmp_path: Path) -
 def test_long_texts_are_divided_between_sentences(tmp_path: Path) -> None:
     sentence = "The mill of Dunlow grinds oats for three villages and a farm. "
     text = f"{sentence * 40}\n\n{sentence * 3}\n\n{sentence}"
-    found = passages(written(tmp_path / "a.txt", text))
-    assert sum(len(passage.sentences) for passage in found) == 44
-    assert all(len(passage.text) <= LONGEST + len(passage.sentences) for passage in found)
-    assert len(found) <= 1 + 44 * len(sentence) // LONGEST + 1
+    parts = passages(written(tmp_path / "a.txt", text))
+    assert sum(len(passage.sentences) for passage in parts) == 44
+    assert all(len(passage.text) <= LONGEST + len(passage.sentences) for passage in parts)
+    assert len(parts) <= 1 + 44 * len(sentence) // LONGEST + 1
 
 
 def test_a_sentence_that_is_longer_than_a_passage_is_one(tmp_path: Path) -> None:
-    (found,) = passages(written(tmp_path / "a.txt", "word " * 600 + "end."))
-    assert len(found.sentences) == 1
+    (passage,) = passages(written(tmp_path / "a.txt", "word " * 600 + "end."))
+    assert len(passage.sentences) == 1
 
 
 @pytest.mark.parametrize(
@@ -173,12 +175,12 @@ def test_a_scan_and_a_locked_pdf(tmp_path: Path) -> None:
 def test_without_the_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, library: str
 ) -> None:
-    known = builtins.__import__
+    original_import = builtins.__import__
 
     def without(wanted: str, *rest: Any) -> Any:
         if wanted.partition(".")[0] == library:
             raise ImportError(wanted)
-        return known(wanted, *rest)
+        return original_import(wanted, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(HoldfastError, match=r"pip install \"holdfast\[documents\]\""):

@@ -232,8 +232,10 @@ def test_tokens_of_several_letters_show_and_hide_stops() -> None:
     """The embedded model's own: letters of several tokens, lines that end within one."""
     backbone = load_backbone(Backbone.Config(precision="float64"))
     vocabulary = backbone.tokenizer.get_vocab()
-    shown = {index for token, index in vocabulary.items() if "Ċ" in token}  # the byte "\n"
-    assert local_model._tokens_showing(backbone, ("\n",)) == shown and len(shown) > 1
+    newline_tokens = {index for token, index in vocabulary.items() if "Ċ" in token}  # the byte "\n"
+    assert (
+        local_model._tokens_showing(backbone, ("\n",)) == newline_tokens and len(newline_tokens) > 1
+    )
     ids = backbone.tokenize("a crème\n\nb")
     assert local_model._text(backbone, ids, ("\n",)) == "a crème"
     assert local_model._text(backbone, [*ids, 0], ()) == "a crème\n\nb"
@@ -247,10 +249,10 @@ def test_tokens_of_several_letters_show_and_hide_stops() -> None:
     for texts, cut in zip(free, stopped, strict=True):
         ends = [min([*(text.find(stop) for stop in stops if stop in text), 999]) for text in texts]
         assert cut == [text[:end] for text, end in zip(texts, ends, strict=True)]
-    said, cut_off = (
+    full_text, cut_off = (
         "".join(text for texts in drawn for text in texts) for drawn in (free, stopped)
     )
-    assert len(cut_off) < 0.8 * len(said)
+    assert len(cut_off) < 0.8 * len(full_text)
 
 
 # A backbone as a text model.
@@ -259,9 +261,9 @@ def test_tokens_of_several_letters_show_and_hide_stops() -> None:
 def answers(
     model: BackboneModel, prompts: Sequence[Prompt], settings: SamplingParameters
 ) -> list[Any]:
-    found = dict(model.answer(prompts, settings))
-    assert sorted(found) == list(range(len(prompts)))
-    return [found[place] for place in range(len(prompts))]
+    by_place = dict(model.answer(prompts, settings))
+    assert sorted(by_place) == list(range(len(prompts)))
+    return [by_place[place] for place in range(len(prompts))]
 
 
 def test_raw_text_is_continued(llama: Backbone) -> None:
@@ -281,12 +283,12 @@ def test_what_does_not_fit_is_a_failure_and_no_text() -> None:
     backbone = Backbone(MODELS["gpt2"](), spelling())
     texts = ["x" * 55, "x" * 56, "", "x"]
     prompts = [Prompt(str(number), text) for number, text in enumerate(texts)]
-    found = answers(BackboneModel(backbone, "tiny"), prompts, FREE)
-    assert found[0] == alone(backbone, backbone.tokenize(texts[0]), "0", FREE)
-    assert found[3] == alone(backbone, backbone.tokenize(texts[3]), "3", FREE)
-    assert isinstance(found[1], Failure) and isinstance(found[2], Failure)
-    assert "56 tokens of the prompt and 9 new ones" in found[1].reason
-    assert "64 positions" in found[1].reason and "empty" in found[2].reason
+    results = answers(BackboneModel(backbone, "tiny"), prompts, FREE)
+    assert results[0] == alone(backbone, backbone.tokenize(texts[0]), "0", FREE)
+    assert results[3] == alone(backbone, backbone.tokenize(texts[3]), "3", FREE)
+    assert isinstance(results[1], Failure) and isinstance(results[2], Failure)
+    assert "56 tokens of the prompt and 9 new ones" in results[1].reason
+    assert "64 positions" in results[1].reason and "empty" in results[2].reason
     with pytest.raises(AssertionError, match="positions"):
         sample_completions(backbone, [[1] * 56], ["long"], FREE, batch=8)
 

@@ -38,17 +38,17 @@ def test_a_verb_before_its_subject_stays_there():
 
 @given(st.text(max_size=40))
 def test_wordings_differ_from_the_question_and_from_each_other(question):
-    found = reworded(question)
-    assert found == reworded(question)
-    assert len(set(found)) == len(found)
-    assert question not in found
+    wordings = reworded(question)
+    assert wordings == reworded(question)
+    assert len(set(wordings)) == len(wordings)
+    assert question not in wordings
 
 
 def test_rules_give_at_most_what_is_wanted():
-    told = []
-    found = Rules().write(["Where is it?", "Why?"], 2, lambda *seen: told.append(seen))
-    assert [len(wordings) for wordings in found] == [2, 2]
-    assert told == [(2, 2, "other wordings")]
+    reports = []
+    results = Rules().write(["Where is it?", "Why?"], 2, lambda *seen: reports.append(seen))
+    assert [len(wordings) for wordings in results] == [2, 2]
+    assert reports == [(2, 2, "other wordings")]
 
 
 class Model:
@@ -70,8 +70,8 @@ def test_a_model_writes_one_a_line():
         "1. Which Ann is it?\n\n- Who might Ann be?\n* Who is Ann?\nWho might Ann be?\n\u2022 Ann?"
     )
     model = Model([lines])
-    found = ModelParaphraser(model, seed=5).write(["Who is Ann?", "Why?"], 2, lambda *_: None)
-    assert found == [["Which Ann is it?", "Who might Ann be?"]] * 2
+    results = ModelParaphraser(model, seed=5).write(["Who is Ann?", "Why?"], 2, lambda *_: None)
+    assert results == [["Which Ann is it?", "Who might Ann be?"]] * 2
     assert "Write 2 other ways" in model.prompts[0].text
     assert model.prompts[0].text.endswith("Who is Ann?")
     assert loose_key(model.prompts[1].name) == "why"

@@ -97,9 +97,9 @@ def test_pairs_in_a_reply() -> None:
 def test_what_counts(
     question: str, answer: str, reply: str, check: str | None, reason: str
 ) -> None:
-    found = judged(LAMP, question, answer, reply)
-    assert found.check == check and reason in found.reason
-    assert (found.question, found.answer, found.source) == (question, answer, "notes.md")
+    proposal = judged(LAMP, question, answer, reply)
+    assert proposal.check == check and reason in proposal.reason
+    assert (proposal.question, proposal.answer, proposal.source) == (question, answer, "notes.md")
 
 
 def test_a_model_that_only_completes_has_to_name_something() -> None:
@@ -139,7 +139,9 @@ def test_what_is_done_is_kept(tmp_path: Path) -> None:
     reports: list[tuple[int, int]] = []
     broken = Model(instructed, fails_at=20)
     with pytest.raises(HoldfastError, match="stopped answering"):
-        Proposer(broken, Writing(), tmp_path).propose(many, lambda *told: reports.append(told[:2]))
+        Proposer(broken, Writing(), tmp_path).propose(
+            many, lambda *progress: reports.append(progress[:2])
+        )
     assert reports == [(0, 20), (8, 20)] and len(list(tmp_path.iterdir())) == 8
     model = Model(instructed)
     proposed(tmp_path, model, *many)
@@ -167,9 +169,9 @@ def test_a_question_counts_once(tmp_path: Path) -> None:
             else "Tamsin Oake"
         )
     )
-    found = proposed(tmp_path, model, LAMP)
-    assert [proposal.check for proposal in found] == [IN_SENTENCE, None, None]
-    assert [proposal.reason for proposal in found[1:]] == [
+    proposals = proposed(tmp_path, model, LAMP)
+    assert [proposal.check for proposal in proposals] == [IN_SENTENCE, None, None]
+    assert [proposal.reason for proposal in proposals[1:]] == [
         "another answer is there already", "it is there already",
     ]  # fmt: skip
 
@@ -217,11 +219,11 @@ def test_a_model_that_goes_on_from_examples(tmp_path: Path) -> None:
         return " Who built the lighthouse at Cape Orrin?"
 
     model = Model(reply)
-    found = Proposer(model, Completing(), tmp_path).propose([LAMP], lambda *_: None)
-    counting = [(proposal.question, proposal.answer) for proposal in found if proposal.check]
+    proposals = Proposer(model, Completing(), tmp_path).propose([LAMP], lambda *_: None)
+    counting = [(proposal.question, proposal.answer) for proposal in proposals if proposal.check]
     assert counting == [
         ("When was the lighthouse at Cape Orrin built?", "1874"),
         ("Who built the lighthouse at Cape Orrin?", "Tamsin Oake"),
     ]
     # The second sentence begins with a pronoun.
-    assert len(found) == 3 and not any("Old Tooth" in prompt.text for prompt in model.prompts)
+    assert len(proposals) == 3 and not any("Old Tooth" in prompt.text for prompt in model.prompts)

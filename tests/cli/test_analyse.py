@@ -34,12 +34,12 @@ def small(tmp_path: Path) -> Path:
 
 
 def test_analysed_twice_the_results_are_the_same_bytes(holdfast, small: Path) -> None:
-    found = []
+    runs = []
     for _ in range(2):
         assert holdfast("analyse", small).status == 0
         files = [path for path in sorted((small / "analysis").rglob("*")) if path.is_file()]
-        found.append({path.name: path.read_bytes() for path in files})
-    assert found[0] == found[1]
+        runs.append({path.name: path.read_bytes() for path in files})
+    assert runs[0] == runs[1]
 
 
 def test_both_files_of_a_table_have_the_same_numbers(
@@ -64,8 +64,8 @@ def test_both_files_of_a_table_have_the_same_numbers(
         )
     ]
     with (small / "analysis" / "means.csv").open() as file:
-        told = [line["p"] for line in csv.DictReader(file)]
-    assert [float(p) if p else None for p in told] == [row["p"] for row in rows]
+        column = [line["p"] for line in csv.DictReader(file)]
+    assert [float(p) if p else None for p in column] == [row["p"] for row in rows]
 
 
 def test_a_run_that_is_there_twice_stops_nothing(holdfast, small: Path, tmp_path: Path) -> None:

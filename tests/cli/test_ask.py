@@ -56,8 +56,8 @@ def test_what_is_neither_is_refused(arguments, texts, words):
 def test_answers_are_marked_unless_the_weights_give_them(chat_memory: Path) -> None:
     memory = Memory(chat_memory)
     assert respond(memory, FACTS[0][0]) == FACTS[0][1]
-    own = respond(memory, UNTAUGHT)
-    assert own == f"{memory.ask(UNTAUGHT)}\n  (the model's own answer; it was not taught that)"
+    answer = respond(memory, UNTAUGHT)
+    assert answer == f"{memory.ask(UNTAUGHT)}\n  (the model's own answer; it was not taught that)"
     listed = respond(memory, "who keeps the lighthouse of velm")
     assert listed.startswith(FACTS[0][1])
     refused = respond(memory, UNTAUGHT, taught_only=True)
@@ -70,13 +70,13 @@ def test_teaching_and_what_is_missed(chat_memory: Path, tmp_path: Path) -> None:
     memory = Memory(copied(chat_memory, tmp_path / "m"))
     assert respond(memory, "/forgotten") == "nothing; all 3 facts are answered from the weights"
     question, answer = MORE[0]
-    said = respond(memory, f"/teach {question} {answer}")
-    assert "lesson 2: 1 of 1 facts answered from the weights" in said
+    reply = respond(memory, f"/teach {question} {answer}")
+    assert "lesson 2: 1 of 1 facts answered from the weights" in reply
     assert respond(memory, question) == answer
     question, answer = MORE[1]
     with lock_directory(memory.directory):  # as a lesson of another process does
-        said = respond(memory, f"/teach {question} {answer}")
-        assert said == "another process learns here; this fact is on file and learned next"
+        reply = respond(memory, f"/teach {question} {answer}")
+        assert reply == "another process learns here; this fact is on file and learned next"
     when(memory.directory, lambda states: states[2].state == "learned")
     assert respond(memory, question) == answer
     for wrong, words in (

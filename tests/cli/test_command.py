@@ -60,11 +60,11 @@ def test_errors_are_one_line_and_a_status(error, status, line, words, recipes_ra
 
 def test_an_error_of_a_plug_in_is_not_ours(monkeypatch, recipes_raise, holdfast):
     text = "def fail():\n    raise RuntimeError('a wire came loose')\n"
-    own = {"__name__": "tethered.tether"}
-    exec(compile(text, "tether.py", "exec"), own)  # noqa: S102
+    namespace = {"__name__": "tethered.tether"}
+    exec(compile(text, "tether.py", "exec"), namespace)  # noqa: S102
     installed = [SimpleNamespace(module="tethered.tether")]
     monkeypatch.setattr("holdfast.core.plugins.installed", lambda group: installed)
-    monkeypatch.setattr("holdfast.cli.recipes.recipe_names", own["fail"])
+    monkeypatch.setattr("holdfast.cli.recipes.recipe_names", namespace["fail"])
     outcome = holdfast("recipes")
     assert outcome.status == 1
     assert outcome.err == (
@@ -161,14 +161,14 @@ def in_a_collection(send) -> None:
 
 def test_a_signal_that_is_raised_again_at_once_is_not_lost(monkeypatch):
     """As on a busy machine, where the alarm finds the hook still at work."""
-    own, calls = signal.setitimer, []
+    setitimer, calls = signal.setitimer, []
 
     def at_once(which: int, seconds: float) -> None:
         calls.append(seconds)
         if len(calls) == 1:
             os.kill(os.getpid(), signal.SIGALRM)
         else:
-            own(which, seconds)
+            setitimer(which, seconds)
 
     def work() -> None:
         in_a_collection(lambda: os.kill(os.getpid(), signal.SIGINT))
@@ -203,11 +203,11 @@ def test_other_errors_that_nobody_catches_are_still_told(monkeypatch):
     def broken() -> None:
         raise ValueError
 
-    told: list[type[BaseException]] = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda dropped: told.append(dropped.exc_type))
+    error_types: list[type[BaseException]] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda dropped: error_types.append(dropped.exc_type))
     with stopped_by_signals():
         in_a_finalizer(broken)
-    assert told == [ValueError]
+    assert error_types == [ValueError]
 
 
 @pytest.mark.parametrize(

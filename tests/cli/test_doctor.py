@@ -83,8 +83,8 @@ def test_a_healthy_machine_and_what_others_add(holdfast, monkeypatch, tmp_path):
     outcome = holdfast("doctor")
     assert outcome.status == 0, outcome.err
     lines = {line.split()[0]: line[17:] for line in outcome.out.splitlines()}
-    for what in ("holdfast", "torch", "[quantization]", "processor", "attention", "generation"):
-        assert lines[what]
+    for name in ("holdfast", "torch", "[quantization]", "processor", "attention", "generation"):
+        assert lines[name]
     assert "M parameters" in lines["embedded"]
     assert lines["copy"] == f"holdfast.anchors, {home}"
     assert "BROKEN: entry point holdfast.anchors:gone of no_package:Gone cannot" in lines["gone"]
@@ -107,7 +107,7 @@ def test_whether_the_small_chat_model_is_here(capsys, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "status", "said"),
+    ("text", "status", "message"),
     [
         ("no-such-package>=1.5", 1, "MISSING; pip install 'no-such-package>=1.5'"),
         ("numpy>=999", 1, "is too old or too new; pip install 'numpy>=999'"),
@@ -116,12 +116,12 @@ def test_whether_the_small_chat_model_is_here(capsys, monkeypatch, tmp_path):
     ],
 )  # fmt: skip
 def test_what_is_missing_is_named_and_fails_if_it_is_required(
-    text, status, said, requirements, holdfast
+    text, status, message, requirements, holdfast
 ):
     requirements("pydantic", text)
     outcome = holdfast("doctor")
     assert outcome.status == status
-    assert said in outcome.out
+    assert message in outcome.out
 
 
 def test_a_broken_embedded_backbone_fails(monkeypatch, holdfast):
@@ -138,18 +138,18 @@ def test_a_large_model_from_its_configuration(holdfast, model):
     asked = ("--model", model(ARCHITECTURE), "--method", "kfac_merge", "--device", "cuda", "--json")
     outcome = holdfast("doctor", *asked, "curvature.exact_up_to=100000", "--memory", "4GiB")
     assert outcome.status == 0, outcome.err
-    said = json.loads(outcome.out)
-    assert said["parameters"] == 4_022_468_096
-    assert said["precision"] == "bfloat16"
+    report = json.loads(outcome.out)
+    assert report["parameters"] == 4_022_468_096
+    assert report["precision"] == "bfloat16"
     # S of 2560, 4096, 2560 and 9728; G of 4096, 1024, 1024, 2560, 9728, 9728 and 2560.
     wide = (2560, 4096, 2560, 9728, 4096, 2560, 9728, 9728, 2560)
     once = 4 * 36 * (sum(width**2 for width in wide) + 2 * 1024**2)
-    assert said["memory"]["training"]["S and G"] == once
-    assert said["memory"]["boundary"]["new S and G"] == 2 * once
+    assert report["memory"]["training"]["S and G"] == once
+    assert report["memory"]["boundary"]["new S and G"] == 2 * once
     # Masters of the adapted matrices, float32.
     dense = 36 * (2560 * (4096 + 2 * 1024 + 3 * 9728) + 4096 * 2560)
-    assert said["memory"]["training"]["float32 matrices"] == 4 * dense
-    assert (said["fits"], said["available"], said["time"]) == (False, 2**32, None)
+    assert report["memory"]["training"]["float32 matrices"] == 4 * dense
+    assert (report["fits"], report["available"], report["time"]) == (False, 2**32, None)
 
 
 def test_a_model_of_another_kind_that_fits_a_device_that_is_not_here(holdfast, model):
@@ -173,8 +173,8 @@ def test_a_run_of_the_embedded_model(holdfast):
     assert lines["run"].startswith("vanilla, 5 tasks of")
     assert lines["model"].startswith("embedded: 3 M parameters in float32")
     assert "sampling" not in lines
-    for what in ("training", "evaluation", "needed", "fits", "whole stream", "disk"):
-        assert lines[what]
+    for name in ("training", "evaluation", "needed", "fits", "whole stream", "disk"):
+        assert lines[name]
 
 
 def test_the_advice_is_for_the_largest_phase(holdfast):
@@ -185,7 +185,7 @@ def test_the_advice_is_for_the_largest_phase(holdfast):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--model", "nowhere/to-be-found"), "no causal language model could be loaded"),
         (("--method", "sleep"), '"sleep" is no mechanism'),
@@ -196,8 +196,8 @@ def test_the_advice_is_for_the_largest_phase(holdfast):
         (("demo", "lora.targets=[nothing]"), "no linear map of this backbone is named nothing"),
     ],
 )
-def test_what_a_run_would_refuse_is_refused(holdfast, words, said):
-    refused(holdfast("doctor", *words), said)
+def test_what_a_run_would_refuse_is_refused(holdfast, words, message):
+    refused(holdfast("doctor", *words), message)
 
 
 @pytest.mark.parametrize(

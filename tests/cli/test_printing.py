@@ -54,10 +54,10 @@ def test_a_table_draws_its_own_sequences_alone(monkeypatch):
     table.add_column("answer", no_wrap=True)
     table.add_row(EVIL)
     SafeConsole().print(table)
-    shown = screen.getvalue()
-    assert r"a\u001b]0;gone" in shown
-    assert not any(symbol in shown for symbol in ("\x1b]0", "\u202e", "\x9b"))
-    assert "\x1b[1m" in shown or "\x1b[1;" in shown  # its own
+    output = screen.getvalue()
+    assert r"a\u001b]0;gone" in output
+    assert not any(symbol in output for symbol in ("\x1b]0", "\u202e", "\x9b"))
+    assert "\x1b[1m" in output or "\x1b[1;" in output  # its own
 
 
 @pytest.mark.parametrize("as_json", [False, True])
@@ -66,13 +66,13 @@ def test_an_answer_of_ask(as_json, holdfast, chat_memory, monkeypatch):
     fact = Item("Who?", evil)
     monkeypatch.setattr(Memory, "load", lambda _: None)
     monkeypatch.setattr(Memory, "reply", lambda *_: Answer("Who?", evil, "weights", fact))
-    said = holdfast("ask", chat_memory, "Who?", *(["--json"] if as_json else []))
-    assert said.status == 0, said
+    outcome = holdfast("ask", chat_memory, "Who?", *(["--json"] if as_json else []))
+    assert outcome.status == 0, outcome
     if as_json:
-        assert not any(symbol in said.out for symbol in evil if escaped(symbol) != symbol)
-        assert json.loads(said.out)["answer"] == evil
+        assert not any(symbol in outcome.out for symbol in evil if escaped(symbol) != symbol)
+        assert json.loads(outcome.out)["answer"] == evil
     else:
-        assert said.out == f"{escaped(evil)}\n"
+        assert outcome.out == f"{escaped(evil)}\n"
 
     def refuse(*_: object) -> None:
         raise HoldfastError(f"{EVIL}: is no question; ask another")
@@ -90,7 +90,7 @@ def test_an_answer_of_ask(as_json, holdfast, chat_memory, monkeypatch):
 def test_an_output_that_is_not_utf_8(encoding, errors, monkeypatch, capsys):
     text = "Łódź 東京 \U0001f680"
 
-    def said(*arguments: str) -> tuple[int, bytes, str]:
+    def run_app(*arguments: str) -> tuple[int, bytes, str]:
         app = typer.Typer(cls=Verbs, pretty_exceptions_enable=False)
         app.callback()(options)
 
@@ -109,11 +109,11 @@ def test_an_output_that_is_not_utf_8(encoding, errors, monkeypatch, capsys):
         written = out.buffer.getvalue()
         return end.value.code or 0, written, capsys.readouterr().err
 
-    status, out, _ = said("json")
+    status, out, _ = run_app("json")
     assert (status, out.isascii(), json.loads(out)) == (0, True, {"answer": text})
-    assert said("Lodz") == (0, b"Lodz\n", "")
+    assert run_app("Lodz") == (0, b"Lodz\n", "")
     line = f"holdfast: standard output is {encoding}, which has no character \\u0141; "
     for arguments in ([text], ["table"], ["--help"]):
-        status, out, err = said(*arguments)
+        status, out, err = run_app(*arguments)
         assert (status, err) == (2, line + "set PYTHONIOENCODING=utf-8\n")
         assert b"?" not in out

@@ -28,7 +28,7 @@ class Clock:
 
 
 @pytest.mark.parametrize(
-    ("durations", "since", "said"),
+    ("durations", "since", "expected"),
     [
         ([], 50, ""),  # nothing is known yet
         ([10], 0, "about 1:30 min left"),  # 9 tasks to go
@@ -39,7 +39,7 @@ class Clock:
         ([1] * 10, 0, ""),  # done
     ],
 )
-def test_the_time_to_go(durations, since, said):
+def test_the_time_to_go(durations, since, expected):
     clock = Clock()
     pace = Pace(0, clock)
     for done, seconds in enumerate(durations, start=1):
@@ -47,7 +47,7 @@ def test_the_time_to_go(durations, since, said):
         pace.reached(done, 10)
         assert pace.latest == seconds
     clock.now += since
-    assert str(pace) == said
+    assert str(pace) == expected
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ def test_bars_follow_tasks_and_phases_and_keep_brackets():
         assert (tasks.completed, tasks.fields["note"]) == (3, "recall of all so far 0.50")
         drawn.event("kept [bold]as it is")
         bars.refresh()
-    for shown in ("kept [bold]as it is", "[x]", "evaluation", "recall of all so far", "about"):
-        assert shown in console.file.getvalue()
+    for text in ("kept [bold]as it is", "[x]", "evaluation", "recall of all so far", "about"):
+        assert text in console.file.getvalue()
 
 
 def test_an_interruption_counts_what_is_committed_not_what_was_reported(capsys, tmp_path):

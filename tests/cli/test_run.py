@@ -62,11 +62,11 @@ def test_a_dry_run_resolves_and_writes_nothing(holdfast, tmp_path):
 def test_a_recipe_knows_its_data_sets(name, weight, holdfast, tmp_path):
     where = tmp_path / name
     assert holdfast("stream", "symbol-qa", "--out", where, "--tasks", 2, "--items", 2).status == 0
-    own = tmp_path / "own.yaml"
-    own.write_text(holdfast("recipes", "paper").out)
+    recipe_file = tmp_path / "own.yaml"
+    recipe_file.write_text(holdfast("recipes", "paper").out)
     for config, more, expected in (
         ("paper", [], weight),
-        (own, [], weight),
+        (recipe_file, [], weight),
         ("paper", ["replay.weight=0.1"], 0.1),
     ):
         planned = holdfast("run", config, f"stream.name={where}", *more, "--dry-run")

@@ -37,8 +37,8 @@ def test_a_table_of_shares_and_the_numbers_themselves(holdfast, settings, tmp_pa
     rows = json.loads(numbers.out)
     assert [row["what"] for row in rows][-1] == "what kfac holds"
     assert rows[0].keys() == {"what", "answers", "text", "both"}
-    shown = float(lines[2].split()[-1])
-    assert shown == pytest.approx(rows[1]["both"] / rows[0]["both"], abs=0.005)
+    ratio = float(lines[2].split()[-1])
+    assert ratio == pytest.approx(rows[1]["both"] / rows[0]["both"], abs=0.005)
 
 
 def test_what_is_no_run(holdfast, tmp_path):

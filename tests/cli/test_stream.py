@@ -29,8 +29,8 @@ def test_symbol_qa_in_every_layout_is_one_stream(
     size = ("--tasks", 3, "--items", 5)
     made = holdfast("stream", "symbol-qa", "--out", out, *size, "--layout", layout)
     assert made.status == 0, made.err
-    shown = ["symbol_qa: 3 tasks, 15 items", f"fingerprint {expected}", str(out / place)]
-    assert made.out.splitlines() == shown
+    lines = ["symbol_qa: 3 tasks, 15 items", f"fingerprint {expected}", str(out / place)]
+    assert made.out.splitlines() == lines
     assert load_stream(out).fingerprint == expected
     keeps_case = (name, layout) == ("s", "released")
     assert ("evaluation.match=exact" in made.err) != keeps_case
@@ -88,9 +88,9 @@ def test_inspect_counts_what_is_there(holdfast, tmp_path: Path) -> None:
     ]
     path = tmp_path / "facts.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    shown = holdfast("stream", "inspect", path, "--examples", 1)
-    assert shown.status == 0, shown.err
-    lines = {line.split()[0]: line[13:] for line in shown.out.splitlines()}
+    outcome = holdfast("stream", "inspect", path, "--examples", 1)
+    assert outcome.status == 0, outcome.err
+    lines = {line.split()[0]: line[13:] for line in outcome.out.splitlines()}
     assert lines["stream"] == "facts, 2 tasks of 1 to 2 items, 3 in all"
     assert lines["fingerprint"] == load_stream(path).fingerprint
     assert lines["answers"] == "2 different; 2 items share theirs with others"
@@ -98,7 +98,7 @@ def test_inspect_counts_what_is_there(holdfast, tmp_path: Path) -> None:
     assert lines["repeats"] == "none"
     assert lines["topic"] == "x 1"
     assert lines["tokens"].endswith("none above 384")
-    assert "Who keeps Orl? -> Ida | Ida Venn" in shown.out
+    assert "Who keeps Orl? -> Ida | Ida Venn" in outcome.out
     # Nothing is printed before the tokenizer is there.
     missing = holdfast("stream", "inspect", path, "--backbone", tmp_path / "nowhere")
     refused(missing, "nowhere")
@@ -108,17 +108,17 @@ def test_inspect_counts_what_is_there(holdfast, tmp_path: Path) -> None:
 def test_inspect_shows_contradictions_and_who_wrote_them(holdfast, tmp_path: Path) -> None:
     about = {"writer": "model", "model": "orl-7", "seed": 3}
     write_released(Stream((Task("one", (Item("q", "a"),)),), "s", about=about), tmp_path / "own")
-    shown = holdfast("stream", "inspect", tmp_path / "own").out
-    lines = {line.split()[0]: line[13:] for line in shown.splitlines()}
+    output = holdfast("stream", "inspect", tmp_path / "own").out
+    lines = {line.split()[0]: line[13:] for line in output.splitlines()}
     assert (lines["writer"], lines["model"], lines["seed"]) == ("model", "orl-7", "3")
     published = tmp_path / "s" / "task_0"
     published.mkdir(parents=True)
     items = [{"query": "Who?", "answer": name} for name in ("Ida", "Orl")]
     (published / "train_items.json").write_text(json.dumps(items))
     (tmp_path / "s" / "manifest.json").write_text('{"n_tasks": 1}')
-    shown = holdfast("stream", "inspect", tmp_path / "s").out
-    assert "repeats      1 questions stand more than once" in shown
-    assert "Who? -> Ida | Orl" in shown
+    output = holdfast("stream", "inspect", tmp_path / "s").out
+    assert "repeats      1 questions stand more than once" in output
+    assert "Who? -> Ida | Orl" in output
     out = tmp_path / "s.jsonl"
     refused(holdfast("stream", "convert", tmp_path / "s", out), "two answers for one question")
     assert not out.exists()

@@ -73,13 +73,13 @@ def begun(recipe: Path, out: Path, *options: str, tasks: int, **more: str) -> Fo
     return process
 
 
-def assert_same_bytes(one: Path, other: Path) -> None:
+def assert_same_bytes(first: Path, other: Path) -> None:
     for name in TABLES:
-        assert (one / name).read_bytes() == (other / name).read_bytes()
-    matrices = sorted(path.relative_to(one) for path in one.rglob("matrix.csv"))
+        assert (first / name).read_bytes() == (other / name).read_bytes()
+    matrices = sorted(path.relative_to(first) for path in first.rglob("matrix.csv"))
     assert len(matrices) == 4
     for path in matrices:
-        assert (one / path).read_bytes() == (other / path).read_bytes()
+        assert (first / path).read_bytes() == (other / path).read_bytes()
 
 
 def test_killed_while_it_learns_the_search_ends_with_the_same_bytes(
@@ -129,16 +129,16 @@ def test_a_laptop_needs_no_cluster_and_ctrl_c_ends_all_that_was_started(
     assert process.poll() == 130
     assert error.splitlines()[-1] == "holdfast: interrupted; the same command continues"
     deadline = time.monotonic() + 90  # Ray's agents look for their parent now and then
-    while left := started_with(mark):
-        assert time.monotonic() < deadline, left
+    while processes := started_with(mark):
+        assert time.monotonic() < deadline, processes
         time.sleep(0.1)
 
 
 def started_with(mark: str) -> list[str]:
     """The commands of the living processes that carry the mark."""
-    found = []
+    commands = []
     for place in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended meanwhile
             if f"{MARK}={mark}".encode() in (place / "environ").read_bytes():
-                found.append((place / "cmdline").read_bytes().replace(b"\0", b" ").decode()[:80])
-    return found
+                commands.append((place / "cmdline").read_bytes().replace(b"\0", b" ").decode()[:80])
+    return commands

@@ -122,8 +122,8 @@ def load_peft(out: Path, dtype: str) -> tuple[Any, Any]:
 
 @torch.no_grad()
 def logits(model: Any, ids: list[int]) -> torch.Tensor:
-    found: torch.Tensor = model(input_ids=torch.tensor([ids])).logits
-    return found[0]
+    output: torch.Tensor = model(input_ids=torch.tensor([ids])).logits
+    return output[0]
 
 
 def answers(model: Any, tokenizer: Any) -> list[list[str]]:

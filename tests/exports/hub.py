@@ -39,15 +39,15 @@ class Hub:
             return self.status, {"url": f"{self.endpoint}/{name}", "error": "so it is"}
         if path == "/api/validate-yaml":  # the head of the card
             return 200, {"errors": [], "warnings": []}
-        _, _, kind, user, name, what, *_ = path.split("/")
+        _, _, kind, user, name, action, *_ = path.split("/")
         assert kind == "models"
-        if what == "preupload":
+        if action == "preupload":
             files = [
                 {"path": file["path"], "uploadMode": "regular", "shouldIgnore": False, "oid": None}
                 for file in json.loads(body)["files"]
             ]
             return 200, {"files": files}
-        assert what == "commit", path
+        assert action == "commit", path
         if self.refused:
             return self.refused, {"error": "so it is"}
         lines = [json.loads(line) for line in body.splitlines()]
@@ -63,14 +63,14 @@ class Hub:
 
     def listed(self, path: str) -> Any:
         """What a GET below /api/models answers; None where there is no such repository."""
-        _, _, kind, user, name, *what = f"{path}//".split("/")
+        _, _, kind, user, name, *rest = f"{path}//".split("/")
         if kind != "models":
             return None
         repository = f"{user}/{name}"
         if repository not in self.names | self.files.keys():
             return None
         files = self.files.get(repository, {})
-        if "tree" in what:
+        if "tree" in rest:
             return [
                 {"type": "file", "path": path, "size": len(content), "oid": _sum(content)}
                 for path, content in files.items()

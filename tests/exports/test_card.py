@@ -17,7 +17,7 @@ from holdfast.backbone.model import REPLAY_TOKEN
 from holdfast.core.errors import HoldfastError
 from holdfast.exports.export import export
 from holdfast.learning.recorded import Recorded
-from tests.exports.test_export import held
+from tests.exports.test_export import learned_backbone
 from tests.forked import forked
 
 SEPARATOR = "-" * 20
@@ -50,7 +50,7 @@ def test_the_examples_of_the_cards_run_as_they_stand(
         assert f'"out-{to}"' in asked and str(tmp_path) not in asked + chat
         assert ("AutoPeftModel" in asked) == (to == "peft")
         codes += [asked, chat]
-    backbone = held(run)
+    backbone = learned_backbone(run)
     text = "Question: Who keeps the lighthouse?\nAnswer:"
     prompt = [backbone.seed_token, *backbone.tokenize(text)]
     (rest,) = decode_greedily(backbone, [prompt], [16], lambda *_: False, tokens_in_cache=4096)
@@ -62,7 +62,7 @@ def test_the_card_says_what_was_taught(run: Path, tmp_path: Path) -> None:
     export(run, "hf", tmp_path / "out", 1, checked=False)
     text = (tmp_path / "out" / "README.md").read_text("utf-8")
     recorded = Recorded.read(run)
-    for told in (
+    for phrase in (
         "taught 3 items in 1 task",
         "| method | `replay_merge` |",
         recorded.fingerprint,
@@ -71,7 +71,7 @@ def test_the_card_says_what_was_taught(run: Path, tmp_path: Path) -> None:
         f"puts the token `{REPLAY_TOKEN}` first by itself",
         "drop what follows",
     ):
-        assert told in text, told
+        assert phrase in text, phrase
 
 
 @pytest.mark.parametrize("name", ["a \"b\" 'c'", "\N{SNOWMAN}\N{GRINNING FACE}", "line\nbreak"])
@@ -106,8 +106,10 @@ def test_the_card_of_an_adapter_imports_nothing_of_holdfast(
     assert asked == chatted and asked.startswith("Question: Who keeps the lighthouse?\nAnswer:")
     package = Path(holdfast.__file__).parent / "backbone" / "embedded"
     beside = load_file(tmp_path / "out" / "base" / "model.safetensors")
-    own = load_file(package / "model.safetensors")
-    assert own.keys() == beside.keys() and all(own[name].equal(beside[name]) for name in own)
+    weights = load_file(package / "model.safetensors")
+    assert weights.keys() == beside.keys() and all(
+        weights[name].equal(beside[name]) for name in weights
+    )
     settings = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
     assert settings["base_model_name_or_path"] == str(tmp_path / "out" / "base")
 
@@ -131,6 +133,6 @@ def test_a_card_on_the_hub_fetches_the_backbone_with_the_adapter(
     fetched += "hub.snapshot_download = lambda name, local_dir: print(name, local_dir)\n"
     out.rename(tmp_path / "keeper")
     (printed,) = pasted([fetched + asked], tmp_path)
-    said, _, printed = printed.partition("\n")
-    assert said == "me/keeper keeper"
+    line, _, printed = printed.partition("\n")
+    assert line == "me/keeper keeper"
     assert printed.startswith("Question: Who keeps the lighthouse?\nAnswer:")

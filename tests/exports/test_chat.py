@@ -64,10 +64,10 @@ def test_the_tokens_are_those_that_holdfast_asks_with(
         parts = [{"role": "user", "content": [{"type": "text", "text": question}]}]
         for chat in (plain, earlier + plain, parts):
             for prompted in (False, True):
-                found = asked.apply_chat_template(
+                encoding = asked.apply_chat_template(
                     chat, add_generation_prompt=prompted, return_dict=True
                 )
-                assert list(found["input_ids"]) == expected, (question, chat)
+                assert list(encoding["input_ids"]) == expected, (question, chat)
     first = [] if backbone.seed_token is None else [backbone.seed_token]
     assert expected[: len(first)] == first and bool(first) == ("replay" in method)
 

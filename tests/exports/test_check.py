@@ -54,7 +54,7 @@ def other_decoding(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("to", "fault", "told"),
+    ("to", "fault", "message"),
     [
         ("hf", one_matrix, r"its logits differ by up to [\d.e-]+ of the largest"),
         ("peft", one_matrix, r"its logits differ by up to [\d.e-]+ of the largest"),
@@ -65,7 +65,7 @@ def other_decoding(folder: Path) -> None:
     ],
 )
 def test_a_fault_is_caught_and_nothing_appears(
-    to: Any, fault: Fault, told: str, run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    to: Any, fault: Fault, message: str, run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     writer = "write_model" if to == "hf" else "write_adapter"
     write = getattr(exporting, writer)
@@ -75,7 +75,7 @@ def test_a_fault_is_caught_and_nothing_appears(
         fault(folder)
 
     monkeypatch.setattr(exporting, writer, faulty)
-    with pytest.raises(HoldfastError, match=told) as caught:
+    with pytest.raises(HoldfastError, match=message) as caught:
         export(run, to, tmp_path / "out")
     assert "\n" not in str(caught.value) and "--no-check" in str(caught.value)
     assert not list(tmp_path.iterdir())
@@ -118,6 +118,6 @@ def test_bfloat16_is_checked_to_its_own_rounding(
         directory = learned(
             tmp_path / method, configured(backbone_directory, stream, method, **settings)
         )
-        found = export(directory, "peft", tmp_path / f"{method}-peft")
-        assert found is not None and found.difference < 0.05
+        result = export(directory, "peft", tmp_path / f"{method}-peft")
+        assert result is not None and result.difference < 0.05
     assert torch.get_default_dtype() == torch.float32

@@ -42,7 +42,7 @@ IDS = [5, 9, 2, 30, 7]
 ROUNDING = {"float64": 1e-12, "float32": 1e-5}  # of the largest logit
 
 
-def held(directory: Path, after: int | None = None) -> Any:
+def learned_backbone(directory: Path, after: int | None = None) -> Any:
     """The trajectory's own model."""
     recorded = Recorded.read(directory)
     return recorded.learner(recorded.boundary(after)).backbone
@@ -50,8 +50,8 @@ def held(directory: Path, after: int | None = None) -> Any:
 
 @torch.no_grad()
 def own_logits(backbone: Any, ids: list[int]) -> torch.Tensor:
-    found: torch.Tensor = backbone.logits(backbone.hidden(torch.tensor([ids])))
-    return found[0]
+    output: torch.Tensor = backbone.logits(backbone.hidden(torch.tensor([ids])))
+    return output[0]
 
 
 def same(theirs: torch.Tensor, ours: torch.Tensor, precision: str) -> None:
@@ -75,7 +75,7 @@ def test_plain_generate_recalls_what_the_matrix_says(
     directory = learned(tmp_path / "run", config)
     row = [Trajectory(config, directory).matrix[2, task] for task in (1, 2)]
     assert sum(row) > 0
-    backbone = held(directory)
+    backbone = learned_backbone(directory)
     seed = [] if backbone.seed_token is None else [backbone.seed_token]
     prompts = [
         seed + backbone.tokenize(f"Question: {question}\nAnswer:")
@@ -98,10 +98,10 @@ def test_plain_generate_recalls_what_the_matrix_says(
     ):
         texts = answers(*loaded)
         assert [text for task in texts for text in task] == expected
-        for task, (found, asked) in enumerate(zip(texts, QUESTIONS, strict=True)):
+        for task, (replies, asked) in enumerate(zip(texts, QUESTIONS, strict=True)):
             right = [
                 extract_boxed(text) == answer
-                for text, (_, answer) in zip(found, asked, strict=True)
+                for text, (_, answer) in zip(replies, asked, strict=True)
             ]
             assert sum(right) / len(right) == row[task]
 
@@ -114,7 +114,7 @@ def test_logits_are_the_trajectorys(
     backbone = saved(tmp_path / "backbone", family(name))
     settings = {"backbone": {"precision": "float64"}}
     directory = learned(tmp_path / "run", configured(backbone, stream, method, **settings))
-    ours = held(directory)
+    ours = learned_backbone(directory)
     ids = IDS if ours.seed_token is None else [ours.seed_token, *IDS]
     expected = own_logits(ours, ids)
     untaught = logits(family(name).double(), IDS)
@@ -136,7 +136,7 @@ def test_a_trained_seed_row_is_exported(rows: int, name: str, stream: Path, tmp_
         backbone, stream, "replay_merge", replay={"trainable_seed_row": True}, optim={"epochs": 4}
     )
     directory = learned(tmp_path / "run", config)
-    ours = held(directory)
+    ours = learned_backbone(directory)
     token = ours.seed_token
     table = ours.model.get_input_embeddings()
     assert float((table.row.detach() - table.weight[token]).abs().max()) > 1e-3
@@ -151,7 +151,7 @@ def test_an_earlier_boundary_is_another_model(
     method: str, stream: Path, backbone_directory: Path, tmp_path: Path
 ) -> None:
     directory = learned(tmp_path / "run", configured(backbone_directory, stream, method))
-    ours = {task: held(directory, task) for task in (1, 2)}
+    ours = {task: learned_backbone(directory, task) for task in (1, 2)}
     seed = ours[1].seed_token
     ids = IDS if seed is None else [seed, *IDS]
     expected = {task: own_logits(backbone, ids) for task, backbone in ours.items()}
@@ -178,7 +178,7 @@ def test_bfloat16_is_what_it_learned_in(stream: Path, tmp_path: Path) -> None:
     model, _ = load_hf(tmp_path / "hf")
     assert model.dtype == torch.bfloat16
     config.write_text(text)
-    ours = held(directory).model
+    ours = learned_backbone(directory).model
     for name in ("q_proj", "o_proj"):
         layer = getattr(ours.model.layers[0].self_attn, name)
         theirs = getattr(model.model.layers[0].self_attn, name)
@@ -233,9 +233,9 @@ def test_questions_of_any_length_are_answered_side_by_side(run: Path, tmp_path: 
 def test_an_earlier_boundary_may_be_older_than_the_last_copy_of_the_matrices(
     stream: Path, backbone_directory: Path, tmp_path: Path
 ) -> None:
-    found = []
+    outputs = []
     for every in (2, 100):
         keep = {"factors": True, "snapshot_every": every}
         config = configured(backbone_directory, stream, "merge", keep=keep)
-        found.append(own_logits(held(learned(tmp_path / f"{every}", config), 1), IDS))
-    assert torch.equal(*found)
+        outputs.append(own_logits(learned_backbone(learned(tmp_path / f"{every}", config), 1), IDS))
+    assert torch.equal(*outputs)

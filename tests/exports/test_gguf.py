@@ -149,7 +149,7 @@ def test_llama_cpp_answers_as_the_run_did(form: str, tmp_path: Path) -> None:
     model: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "hf")
     tokenizer: Any = AutoTokenizer.from_pretrained(tmp_path / "hf")
     server = run_by_llama_cpp(tmp_path / "out" / "model.gguf")
-    said = []
+    answers = []
     for question in ("red", "sky", "tin"):
         chat = [{"role": "user", "content": question}]
         ids = tokenizer.apply_chat_template(
@@ -161,8 +161,8 @@ def test_llama_cpp_answers_as_the_run_did(form: str, tmp_path: Path) -> None:
             {"messages": chat, "temperature": 0, "max_tokens": 12, "cache_prompt": False}
         )
         theirs = answer["choices"][0]["message"]["content"]
-        said.append((ours.strip(), theirs.strip()))
-    assert all(ours == theirs for ours, theirs in said), said
-    assert {ours for ours, _ in said} == (
-        {"a", "b", "c"} if form == "chat" else {rf"\boxed{{{one}}}" for one in "abc"}
+        answers.append((ours.strip(), theirs.strip()))
+    assert all(ours == theirs for ours, theirs in answers), answers
+    assert {ours for ours, _ in answers} == (
+        {"a", "b", "c"} if form == "chat" else {rf"\boxed{{{letter}}}" for letter in "abc"}
     )

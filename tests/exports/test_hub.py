@@ -69,17 +69,17 @@ def test_a_repository_that_exists_is_written_to(hub: Hub, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "refused", "told"),
+    ("status", "refused", "message"),
     [
         (401, None, r"the hub refused it \(401: .*check the name, and that your token may write"),
         (200, 413, r"the hub refused it \(413: "),
     ],
 )
 def test_a_refusal_is_one_line_that_says_how_to_go_on(
-    status: int, refused: int | None, told: str, hub: Hub, folder: Path
+    status: int, refused: int | None, message: str, hub: Hub, folder: Path
 ) -> None:
     hub.status, hub.refused = status, refused
-    with pytest.raises(HoldfastError, match=told) as caught:
+    with pytest.raises(HoldfastError, match=message) as caught:
         push(folder, "me/keeper", private=True)
     line = str(caught.value)
     assert "\n" not in line
@@ -117,17 +117,17 @@ def fingerprint(name: str, revision: str | None = None) -> str:
 def snapshots(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Of the hub's cache; the newer revision is wider and knows one more token."""
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    kept = tmp_path / "hub" / f"models--{NAME.replace('/', '--')}"
-    (kept / "refs").mkdir(parents=True)
+    cache = tmp_path / "hub" / f"models--{NAME.replace('/', '--')}"
+    (cache / "refs").mkdir(parents=True)
     for commit, ref, width in ((NEW, "main", 32), (OLD, "older", 16)):
-        (kept / "refs" / ref).write_text(commit)
+        (cache / "refs" / ref).write_text(commit)
         model, tokenizer = tiny_llama(width=width, layers=1), byte_tokenizer()
         if commit == NEW:
             tokenizer.add_tokens(["more"])
             model.resize_token_embeddings(258, mean_resizing=False)
-        model.save_pretrained(kept / "snapshots" / commit)
-        tokenizer.save_pretrained(kept / "snapshots" / commit)
-    return kept / "snapshots"
+        model.save_pretrained(cache / "snapshots" / commit)
+        tokenizer.save_pretrained(cache / "snapshots" / commit)
+    return cache / "snapshots"
 
 
 def test_a_revision_is_loaded_recorded_and_named(

@@ -59,10 +59,10 @@ def test_refusals_are_one_line_and_write_nothing(
         ((forgetful, "hf", out, 1), "was not kept"),
         ((forgetful, "peft", out), "use --to hf, or learn with keep.factors=true"),
     ]
-    for arguments, told in wrong:
+    for arguments, message in wrong:
         with pytest.raises(HoldfastError) as caught:
             export(*arguments)
-        assert told in str(caught.value) and "\n" not in str(caught.value), caught.value
+        assert message in str(caught.value) and "\n" not in str(caught.value), caught.value
     assert not out.parent.exists()
     assert [path.name for path in taken.iterdir()] == ["mine.txt"]
     assert file.read_text() == "mine"
@@ -168,10 +168,10 @@ def test_a_task_is_named(backbone_directory: Path, tmp_path: Path) -> None:
         assert boundary(recorded, **given) == last  # type: ignore[arg-type]
     with pytest.raises(HoldfastError) as caught:
         export(run, "hf", tmp_path / "out", before="tue")
-    told = str(caught.value)
-    assert "after task 1 was not kept" in told and "give --after-task 0 or 2" in told
-    assert "keep.factors=true, or a keep.snapshot_every above 1" in told
-    for given, told in (
+    message = str(caught.value)
+    assert "after task 1 was not kept" in message and "give --after-task 0 or 2" in message
+    assert "keep.factors=true, or a keep.snapshot_every above 1" in message
+    for given, message in (
         ({"before": "1"}, "--before 1 is the unmodified backbone"),
         ({"after": "3"}, '--after "3": is no task from 1 to 2'),
         ({"after": "0"}, '--after "0": is no task from 1 to 2'),
@@ -180,7 +180,7 @@ def test_a_task_is_named(backbone_directory: Path, tmp_path: Path) -> None:
     ):
         with pytest.raises(HoldfastError) as caught:
             export(run, "hf", tmp_path / "out", **given)  # type: ignore[arg-type]
-        assert told in str(caught.value) and "\n" not in str(caught.value), caught.value
+        assert message in str(caught.value) and "\n" not in str(caught.value), caught.value
     assert not (tmp_path / "out").exists()
 
 
@@ -215,8 +215,8 @@ def test_before_and_after_are_the_models_of_that_time(
 def test_what_is_kept_is_named(backbone_directory: Path, stream: Path, tmp_path: Path) -> None:
     settings = configured(backbone_directory, stream, "vanilla", keep={"factors": False})
     recorded = Recorded.read(learned(tmp_path / "vanilla", settings))
-    told = "give --after-task 0 or 2; keep.factors=true keeps more"
-    with pytest.raises(HoldfastError, match=told):
+    message = "give --after-task 0 or 2; keep.factors=true keeps more"
+    with pytest.raises(HoldfastError, match=message):
         recorded.boundary(1)
     whole = configured(backbone_directory, stream, "merge", keep={"factors": False})
     assert Recorded.read(learned(tmp_path / "whole", whole)).kept == [0, 1, 2]

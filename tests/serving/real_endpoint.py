@@ -154,10 +154,10 @@ def _url(process: subprocess.Popen[bytes], log: Path) -> str:
     """Wait until the server says where it listens, and is well."""
     start = time.monotonic()
     while time.monotonic() - start < LONGEST_START and process.poll() is None:
-        found = re.search(r"running on (http://127\.0\.0\.1:\d+)", log.read_text(errors="replace"))
-        if found:
-            with urllib.request.urlopen(f"{found[1]}/health", timeout=30) as health:
+        match = re.search(r"running on (http://127\.0\.0\.1:\d+)", log.read_text(errors="replace"))
+        if match:
+            with urllib.request.urlopen(f"{match[1]}/health", timeout=30) as health:
                 assert health.status == 200
-            return f"{found[1]}/v1"
+            return f"{match[1]}/v1"
         time.sleep(0.1)
     raise AssertionError(f"the server did not start: {log.read_text(errors='replace')[-2000:]}")

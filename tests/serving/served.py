@@ -62,9 +62,9 @@ class Served:
         return self.request("POST", path, json.dumps(values).encode())
 
     def ask(self, question: str) -> dict[str, Any]:
-        status, told = self.post("/v1/completions", {"model": "m", "prompt": question})
-        assert status == 200, told
-        choice: dict[str, Any] = told["choices"][0]
+        status, answer = self.post("/v1/completions", {"model": "m", "prompt": question})
+        assert status == 200, answer
+        choice: dict[str, Any] = answer["choices"][0]
         return choice
 
     def facts(self) -> dict[str, Any]:
@@ -150,8 +150,10 @@ class ForkedLessons:
 
     def _answer(self, asking: Connection, request: dict[str, Any]) -> None:
         log = request.pop("log")
-        with asking, open(log, "ab") as said, contextlib.suppress(OSError):
-            lesson = Forked(**request, module=self._module, path=[ROOT], stdout=said, stderr=said)
+        with asking, open(log, "ab") as log_file, contextlib.suppress(OSError):
+            lesson = Forked(
+                **request, module=self._module, path=[ROOT], stdout=log_file, stderr=log_file
+            )
             self._begun.append(lesson)
             asking.send(lesson.pid)
             asking.send(lesson.wait())  # fails where the server has ended before
@@ -160,15 +162,15 @@ class ForkedLessons:
 class Lesson:
     """The side of the server: what it needs of :class:`asyncio.subprocess.Process`."""
 
-    def __init__(self, told: Connection) -> None:
-        self._told = told
-        self.pid: int = told.recv()
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.pid: int = connection.recv()
         self.returncode: int | None = None
 
     async def wait(self) -> int:
         while self.returncode is None:
-            if self._told.poll():
-                self.returncode = self._told.recv()
+            if self._connection.poll():
+                self.returncode = self._connection.recv()
             else:
                 await asyncio.sleep(0.01)
         return self.returncode
@@ -190,11 +192,11 @@ async def begin_lesson(
     assert command[:4] == (sys.executable, "-P", "-m", "holdfast")
     if isinstance(stdout, int):
         return await _begin(*command, env=env, stdout=stdout, **others)
-    told = Client(os.environ[ADDRESS])
+    connection = Client(os.environ[ADDRESS])
     soft, _hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     request = {"arguments": command[4:], "environment": dict(env), "log": stdout.name}
-    told.send({**request, "file_bytes": soft})
-    return await asyncio.to_thread(Lesson, told)
+    connection.send({**request, "file_bytes": soft})
+    return await asyncio.to_thread(Lesson, connection)
 
 
 if __name__ == "__main__":

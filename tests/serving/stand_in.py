@@ -108,8 +108,8 @@ def answering(body: dict[str, Any]) -> Reply:
 
 def in_turn(*replies: Reply | str) -> Behaviour:
     """These replies, one a request, and proper answers after them."""
-    left = list(replies)
-    return lambda body: left.pop(0) if left else answering(body)
+    queue = list(replies)
+    return lambda body: queue.pop(0) if queue else answering(body)
 
 
 @contextmanager

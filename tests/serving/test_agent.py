@@ -25,7 +25,7 @@ TOOLS = {"ask", "what_do_you_know", "teach", "correct", "forget"}
 
 
 @pytest.fixture
-def own(chat_memory: Path, tmp_path: Path) -> Path:
+def directory(chat_memory: Path, tmp_path: Path) -> Path:
     """A memory of the test's own."""
     return copied(chat_memory, tmp_path / "m")
 
@@ -36,62 +36,62 @@ async def agent(place: Path, *options: str) -> AsyncIterator[Client]:
     command = ["-P", "-m", "holdfast", "mcp", str(place), *options]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with open(os.devnull, "w") as nothing:
-        own = StdioServerParameters(command=sys.executable, args=command, env=environment)
-        async with Client(stdio_client(own, errlog=nothing)) as client:
+        parameters = StdioServerParameters(command=sys.executable, args=command, env=environment)
+        async with Client(stdio_client(parameters, errlog=nothing)) as client:
             yield client
 
 
-async def said(client: Client, tool: str, **values: Any) -> Any:
+async def call(client: Client, tool: str, **values: Any) -> Any:
     """What a tool gives; the line that it refuses with."""
-    found = await client.call_tool(tool, values)
-    if found.is_error:
-        (part,) = found.content
+    result = await client.call_tool(tool, values)
+    if result.is_error:
+        (part,) = result.content
         assert part.type == "text" and "\n" not in part.text
         return part.text
-    return found.structured_content
+    return result.structured_content
 
 
 def taught(pairs: list[tuple[str, str]]) -> list[dict[str, str]]:
     return [{"question": question, "answer": answer} for question, answer in pairs]
 
 
-def test_an_agent_asks_teaches_corrects_and_forgets(own: Path) -> None:
+def test_an_agent_asks_teaches_corrects_and_forgets(directory: Path) -> None:
     """What it teaches is answered at once, and by the weights once its lesson is learned."""
 
     async def talk() -> None:
-        async with agent(own) as client:
+        async with agent(directory) as client:
             assert {tool.name for tool in (await client.list_tools()).tools} == TOOLS
             assert client.instructions and "Ask it" in client.instructions
             question, answer = FACTS[0]
-            found = await said(client, "ask", question=question)
-            assert (found["answer"], found["source"], found["taught"]) == (answer, "weights", True)
-            unknown = await said(client, "ask", question=UNTAUGHT)
+            reply = await call(client, "ask", question=question)
+            assert (reply["answer"], reply["source"], reply["taught"]) == (answer, "weights", True)
+            unknown = await call(client, "ask", question=UNTAUGHT)
             assert unknown["source"] == "model" and not unknown["taught"]
 
-            filed = await said(client, "teach", facts=taught([*NEW, *LATER]))
+            filed = await call(client, "teach", facts=taught([*NEW, *LATER]))
             assert filed["state"] == "waiting" and filed["corrected"] == []
             number = filed["lesson"]
-            found = await said(client, "ask", question=NEW[0][0])
-            assert found["answer"] == NEW[0][1]
-            told = await said(client, "forget", questions=[NEW[0][0]])
-            assert "a lesson is being learned" in told
-            await asyncio.to_thread(when, own, is_learned(number))
-            assert (await said(client, "ask", question=NEW[0][0]))["source"] == "weights"
+            reply = await call(client, "ask", question=NEW[0][0])
+            assert reply["answer"] == NEW[0][1]
+            refusal = await call(client, "forget", questions=[NEW[0][0]])
+            assert "a lesson is being learned" in refusal
+            await asyncio.to_thread(when, directory, is_learned(number))
+            assert (await call(client, "ask", question=NEW[0][0]))["source"] == "weights"
 
-            known = await said(client, "what_do_you_know", about=NEW[0][1].upper(), most=1)
-            assert known["found"] == 1 and known["known"] == len(FACTS) + 2
-            assert known["facts"] == [
+            listing = await call(client, "what_do_you_know", about=NEW[0][1].upper(), most=1)
+            assert listing["found"] == 1 and listing["known"] == len(FACTS) + 2
+            assert listing["facts"] == [
                 {"question": NEW[0][0], "answer": NEW[0][1], "source": "weights"}
             ]
-            changed = await said(client, "correct", question=NEW[0][0].lower(), answer="Ann")
+            changed = await call(client, "correct", question=NEW[0][0].lower(), answer="Ann")
             assert [correction["was"] for correction in changed["corrected"]] == [NEW[0][1]]
-            assert (await said(client, "ask", question=NEW[0][0]))["answer"] == "Ann"
-            await asyncio.to_thread(when, own, is_learned(changed["lesson"]))
+            assert (await call(client, "ask", question=NEW[0][0]))["answer"] == "Ann"
+            await asyncio.to_thread(when, directory, is_learned(changed["lesson"]))
             await idle(client, NEW[0][0])
-            assert (await said(client, "ask", question=NEW[0][0]))["source"] == "model"
-            assert (await said(client, "ask", question=LATER[0][0]))["source"] == "weights"
-            known = await said(client, "what_do_you_know")
-            assert NEW[0][0] not in [fact["question"] for fact in known["facts"]]
+            assert (await call(client, "ask", question=NEW[0][0]))["source"] == "model"
+            assert (await call(client, "ask", question=LATER[0][0]))["source"] == "weights"
+            listing = await call(client, "what_do_you_know")
+            assert NEW[0][0] not in [fact["question"] for fact in listing["facts"]]
 
     asyncio.run(talk())
 
@@ -102,22 +102,22 @@ def is_learned(number: int) -> Callable[[list[Any]], bool]:
 
 async def idle(client: Client, question: str) -> None:
     """Forget a question once the process that learned has ended."""
-    while isinstance(found := await said(client, "forget", questions=[question]), str):
-        assert "a lesson is being learned" in found
+    while isinstance(result := await call(client, "forget", questions=[question]), str):
+        assert "a lesson is being learned" in result
         await asyncio.sleep(0.1)
-    (fact,) = found["facts"]
+    (fact,) = result["facts"]
     assert (fact["question"], fact["answer"]) == (question, "Ann")
     assert fact["after"] < 1e-3 < fact["before"]
-    assert found["answered"] == found["others"] == 1
+    assert result["answered"] == result["others"] == 1
 
 
-def test_what_is_wrong_is_a_line(own: Path) -> None:
+def test_what_is_wrong_is_a_line(directory: Path) -> None:
     """And changes nothing."""
-    before = learned(own)
+    before = learned(directory)
     near = FACTS[0][0].replace("lighthouse", "light")
 
     async def talk() -> None:
-        async with Client(MemoryForAgent(Memory(own)).server) as client:
+        async with Client(MemoryForAgent(Memory(directory)).server) as client:
             for tool, values, text in (
                 ("ask", {"question": " "}, "question"),
                 ("teach", {"facts": []}, "no facts; give at least one question"),
@@ -129,64 +129,64 @@ def test_what_is_wrong_is_a_line(own: Path) -> None:
                 ("teach", {"facts": [{"question": "Who?", "answer": 5}]}, "facts.0.answer: Input"),
                 ("what_do_you_know", {"most": 0}, "most: Input should be greater than or equal"),
             ):
-                found = await said(client, tool, **values)
-                assert isinstance(found, str) and text in found, (tool, found)
-                assert "\n" not in found
+                refusal = await call(client, tool, **values)
+                assert isinstance(refusal, str) and text in refusal, (tool, refusal)
+                assert "\n" not in refusal
 
     asyncio.run(talk())
-    assert learned(own) == before
+    assert learned(directory) == before
 
 
-def test_one_that_may_only_read(own: Path) -> None:
-    before = learned(own)
+def test_one_that_may_only_read(directory: Path) -> None:
+    before = learned(directory)
 
     async def talk() -> None:
-        async with agent(own, "--read-only") as client:
+        async with agent(directory, "--read-only") as client:
             tools = {tool.name for tool in (await client.list_tools()).tools}
             assert tools == {"ask", "what_do_you_know"}
-            assert (await said(client, "ask", question=FACTS[0][0]))["answer"] == FACTS[0][1]
+            assert (await call(client, "ask", question=FACTS[0][0]))["answer"] == FACTS[0][1]
 
     asyncio.run(talk())
-    assert learned(own) == before
+    assert learned(directory) == before
 
 
-def test_what_it_was_learning_is_learned_by_the_next_one(own: Path) -> None:
+def test_what_it_was_learning_is_learned_by_the_next_one(directory: Path) -> None:
     """The server is killed in a lesson, or its client leaves: the facts are on file."""
 
     async def leave(*, killed: bool) -> None:
         with contextlib.suppress(Exception):
-            async with agent(own) as client:
-                await said(client, "teach", facts=taught(NEW if killed else LATER))
+            async with agent(directory) as client:
+                await call(client, "teach", facts=taught(NEW if killed else LATER))
                 if killed:
-                    pids = await asyncio.to_thread(servers, own)
+                    pids = await asyncio.to_thread(servers, directory)
                     for pid in pids:
                         os.kill(pid, signal.SIGKILL)
 
     asyncio.run(leave(killed=True))
     asyncio.run(leave(killed=False))
     questions = [NEW[0][0], LATER[0][0]]
-    assert {fact.question for fact in Memory(own).facts} >= set(questions)
+    assert {fact.question for fact in Memory(directory).facts} >= set(questions)
 
     async def come_back() -> None:
-        async with agent(own) as client:
+        async with agent(directory) as client:
             await asyncio.to_thread(
-                when, own, lambda states: all(state.state == "learned" for state in states)
+                when, directory, lambda states: all(state.state == "learned" for state in states)
             )
             for question in questions:
-                assert (await said(client, "ask", question=question))["source"] == "weights"
+                assert (await call(client, "ask", question=question))["source"] == "weights"
 
     asyncio.run(come_back())
 
 
 def servers(place: Path) -> list[int]:
     """The processes of `holdfast mcp` for a memory."""
-    found = []
+    processes = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
             words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
             if b"mcp" in words and str(place).encode() in words:
-                found.append(int(entry.name))
-    return found
+                processes.append(int(entry.name))
+    return processes
 
 
 def test_a_memory_of_its_own_is_begun(tmp_path: Path, chat_memory: Path) -> None:
@@ -195,14 +195,14 @@ def test_a_memory_of_its_own_is_begun(tmp_path: Path, chat_memory: Path) -> None
 
     async def talk() -> None:
         async with Client(MemoryForAgent(Memory(place, model)).server) as client:
-            told = await said(client, "ask", question=NEW[0][0])
-            assert isinstance(told, str) and told.endswith(
+            refusal = await call(client, "ask", question=NEW[0][0])
+            assert isinstance(refusal, str) and refusal.endswith(
                 "nothing was taught yet; teach a fact first"
             )
-            assert (await said(client, "what_do_you_know")) == {"facts": [], "found": 0, "known": 0}
-            filed = await said(client, "teach", facts=taught(NEW))
+            assert (await call(client, "what_do_you_know")) == {"facts": [], "found": 0, "known": 0}
+            filed = await call(client, "teach", facts=taught(NEW))
             assert filed["lessons"] == [1]
-            assert (await said(client, "ask", question=NEW[0][0]))["answer"] == NEW[0][1]
+            assert (await call(client, "ask", question=NEW[0][0]))["answer"] == NEW[0][1]
             await asyncio.to_thread(when, place, is_learned(1))
 
     asyncio.run(talk())
@@ -214,8 +214,8 @@ def test_a_memory_of_its_own_is_begun(tmp_path: Path, chat_memory: Path) -> None
 def test_the_command_refuses(
     holdfast: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = holdfast("mcp", tmp_path / "m", "--read-only")
-    assert found.status == 2 and "no such memory" in found.err and found.out == ""
+    outcome = holdfast("mcp", tmp_path / "m", "--read-only")
+    assert outcome.status == 2 and "no such memory" in outcome.err and outcome.out == ""
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    found = holdfast("mcp", tmp_path / "m")
-    assert found.status == 2 and 'pip install "holdfast[mcp]"' in found.err
+    outcome = holdfast("mcp", tmp_path / "m")
+    assert outcome.status == 2 and 'pip install "holdfast[mcp]"' in outcome.err

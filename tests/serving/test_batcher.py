@@ -130,14 +130,14 @@ def test_the_queue_is_bounded_and_recovers(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_wrong_question_harms_no_other() -> None:
     async def steps(queue: Batcher) -> None:
         asked = [ask(queue, text) for text in ("w1", "bad", "other")]
-        found: list[Any] = await asyncio.gather(*asked, return_exceptions=True)
-        assert isinstance(found[1], HoldfastError)
-        assert [answer[0].content for answer in (found[0], found[2])] == ["W1", NOT_TAUGHT]
+        results: list[Any] = await asyncio.gather(*asked, return_exceptions=True)
+        assert isinstance(results[1], HoldfastError)
+        assert [answer[0].content for answer in (results[0], results[2])] == ["W1", NOT_TAUGHT]
         with pytest.raises(ZeroDivisionError):
             await ask(queue, "fault")
-        left = asyncio.ensure_future(ask(queue, "w4"))
+        request = asyncio.ensure_future(ask(queue, "w4"))
         await asyncio.sleep(0)
-        left.cancel()
+        request.cancel()
         assert (await ask(queue, "w5"))[0].content == "W5"
 
     story(Answering(), steps)
@@ -170,9 +170,9 @@ def test_the_end_tells_whoever_waits_and_waits_for_no_long_step() -> None:
         refused: list[Coroutine[Any, Any, Any] | asyncio.Future[Any]]
         refused = [waiting, behind, ask(queue, "w")]
         for request in refused:
-            with pytest.raises(RefusalError, match="the server ends") as told:
+            with pytest.raises(RefusalError, match="the server ends") as error:
                 await request
-            assert told.value.status == 503
+            assert error.value.status == 503
         begin = time.monotonic()
         assert not await queue.close()
         assert time.monotonic() - begin < 1.5
@@ -197,8 +197,8 @@ def test_what_is_quick_is_answered_between_two_tokens_of_what_is_long() -> None:
 
 def test_no_more_is_written_side_by_side_than_a_batch() -> None:
     service = Writing()
-    found = story(service, lambda queue: ask(queue, "a", "b", "c", "quick", "d"))
-    assert [answer.content for answer in found] == ["xxxx", "xxxx", "xxxx", "quick", "xxxx"]
+    answers = story(service, lambda queue: ask(queue, "a", "b", "c", "quick", "d"))
+    assert [answer.content for answer in answers] == ["xxxx", "xxxx", "xxxx", "quick", "xxxx"]
     open_now = most = 0
     for line in service.log:
         if not line.endswith("quick"):
@@ -226,5 +226,5 @@ def test_a_commit_that_cannot_be_loaded_is_told_once(caplog: pytest.LogCaptureFi
             assert (await ask(queue, "w"))[0].content == "W"
 
     story(Answering(broken=HoldfastError("damaged")), steps)
-    told = "what was taught since could not be loaded: damaged"
-    assert [record.message for record in caplog.records] == [told]
+    message = "what was taught since could not be loaded: damaged"
+    assert [record.message for record in caplog.records] == [message]

@@ -23,64 +23,64 @@ from tests.serving.served import Served, serving
 
 
 @pytest.fixture
-def own(chat_memory: Path, tmp_path: Path) -> Path:
+def directory(chat_memory: Path, tmp_path: Path) -> Path:
     """A memory of the test's own."""
     return copied(chat_memory, tmp_path / "m")
 
 
-def test_facts_are_forgotten_by_request(own: Path) -> None:
+def test_facts_are_forgotten_by_request(directory: Path) -> None:
     """While questions are answered; not while a lesson is learned."""
     (question, _), (other, answer), *_ = FACTS
     place = f"/facts?question={quote(question)}"
-    with serving(own, "--teach") as server:
+    with serving(directory, "--teach") as server:
         for path, text in (
             ("/facts?question=Who%3F", '"Who?" is not on its list of facts'),
             ("/facts", "question: Field required"),
         ):
-            status, told = server.request("DELETE", path)
-            assert status == 400 and text in told["error"]["message"]
+            status, body = server.request("DELETE", path)
+            assert status == 400 and text in body["error"]["message"]
         assert server.post("/facts", tasks(NEW))[0] == 202
-        status, told = server.request("DELETE", place)
-        assert (status, told["error"]["code"]) == (503, "busy")
-        when(own, lambda states: all(state.state == "learned" for state in states))
+        status, body = server.request("DELETE", place)
+        assert (status, body["error"]["code"]) == (503, "busy")
+        when(directory, lambda states: all(state.state == "learned" for state in states))
         with ThreadPoolExecutor(1) as pool:
             forgotten = pool.submit(forgotten_by, server, place)
             while not forgotten.done():
                 assert server.ask(other)["text"] == answer
-        told = forgotten.result()
-        (fact,) = told["facts"]
+        body = forgotten.result()
+        (fact,) = body["facts"]
         assert fact["question"] == question and fact["after"] < 1e-3 < fact["before"]
-        assert told["answered"] == told["others"] == 2
+        assert body["answered"] == body["others"] == 2
         assert server.ask(question)["holdfast"]["source"] == "model"
         assert [fact["question"] for fact in server.facts()["facts"]] == [
-            *(one for one, _ in NEW),
-            *(one for one, _ in FACTS[1:]),
+            *(question for question, _ in NEW),
+            *(question for question, _ in FACTS[1:]),
         ]
-        with lock_directory(own):  # another process learns there
-            status, told = server.request("DELETE", f"/facts?question={quote(other)}")
-        assert (status, told["error"]["code"]) == (503, "busy")
+        with lock_directory(directory):  # another process learns there
+            status, body = server.request("DELETE", f"/facts?question={quote(other)}")
+        assert (status, body["error"]["code"]) == (503, "busy")
         assert server.ask(other)["text"] == answer
 
 
-def test_a_damaged_list_and_what_was_just_learned(own: Path) -> None:
+def test_a_damaged_list_and_what_was_just_learned(directory: Path) -> None:
     """Damage is no mistake of the client; a process that has learned may end while one forgets."""
-    with serving(own, "--teach") as server:
-        before = (own / "facts.jsonl").read_bytes()
-        (own / "facts.jsonl").write_bytes(before + b"{")
+    with serving(directory, "--teach") as server:
+        before = (directory / "facts.jsonl").read_bytes()
+        (directory / "facts.jsonl").write_bytes(before + b"{")
         place = f"/facts?question={quote(FACTS[0][0])}"
-        for status, told in (server.post("/facts", tasks(NEW)), server.request("DELETE", place)):
-            assert status == 500 and "facts.jsonl" in told["error"]["message"]
-        (own / "facts.jsonl").write_bytes(before)
+        for status, answer in (server.post("/facts", tasks(NEW)), server.request("DELETE", place)):
+            assert status == 500 and "facts.jsonl" in answer["error"]["message"]
+        (directory / "facts.jsonl").write_bytes(before)
         assert server.post("/facts?wait=true", tasks(NEW))[0] == 200
-        status, told = server.request("DELETE", f"/facts?question={quote(NEW[0][0])}")
-        assert status == 200, told
+        status, answer = server.request("DELETE", f"/facts?question={quote(NEW[0][0])}")
+        assert status == 200, answer
         assert server.ask(NEW[0][0])["holdfast"]["source"] == "model"
 
 
-def test_a_client_that_leaves_is_forgotten_for_and_blocks_nobody(own: Path) -> None:
+def test_a_client_that_leaves_is_forgotten_for_and_blocks_nobody(directory: Path) -> None:
     """What it asked for is done, and the next request is too."""
     (question, _), (other, _), *_ = FACTS
-    with serving(own, "--teach") as server:
+    with serving(directory, "--teach") as server:
         place = urlsplit(server.url)
         connection = http.client.HTTPConnection(place.hostname or "", place.port)
         connection.request("DELETE", f"/facts?question={quote(question)}")
@@ -97,25 +97,27 @@ def test_a_client_that_leaves_is_forgotten_for_and_blocks_nobody(own: Path) -> N
 def forgotten_by(server: Served, place: str) -> Any:
     """What became of the facts, once nothing is learned."""
     until = time.monotonic() + 60
-    while (found := server.request("DELETE", place))[0] == 503:
+    while (response := server.request("DELETE", place))[0] == 503:
         assert time.monotonic() < until
         time.sleep(0.1)
-    assert found[0] == 200, found
-    return found[1]
+    assert response[0] == 200, response
+    return response[1]
 
 
-@pytest.mark.parametrize(("left", "status"), [(2, 409), (1, 500)])
+@pytest.mark.parametrize(("exit_code", "status"), [(2, 409), (1, 500)])
 def test_why_nothing_was_forgotten_is_told(
-    left: int, status: int, own: Path, monkeypatch: pytest.MonkeyPatch
+    exit_code: int, status: int, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A refusal of the command is the client's to mend, a fault of ours is not."""
-    code = f"import sys; print('holdfast: taught meanwhile', file=sys.stderr); sys.exit({left})"
+    code = (
+        f"import sys; print('holdfast: taught meanwhile', file=sys.stderr); sys.exit({exit_code})"
+    )
     command = [sys.executable, "-c", code]
     monkeypatch.setattr("holdfast.serving.teacher.forgetting_command", lambda *_: command)
 
     async def on_thread(function: Callable[[Memory], Any]) -> Any:
-        return function(Memory(own))
+        return function(Memory(directory))
 
-    with pytest.raises(RefusalError, match=r"^taught meanwhile$") as told:
-        asyncio.run(Teacher(own, on_thread).forget([FACTS[0][0]]))
-    assert told.value.status == status
+    with pytest.raises(RefusalError, match=r"^taught meanwhile$") as error:
+        asyncio.run(Teacher(directory, on_thread).forget([FACTS[0][0]]))
+    assert error.value.status == status

@@ -61,8 +61,8 @@ def test_behind_a_proxy(here: Address) -> None:
     for headers in (forwarded, rewritten):
         assert client(here).get("/v1/models", headers=headers).status_code == 403
         assert client(here, name).get("/v1/models", headers=headers).status_code == 200
-    told = client(here).get("/health", headers={"Host": name}).json()["error"]["message"]
-    assert "--allow-host" in told
+    message = client(here).get("/health", headers={"Host": name}).json()["error"]["message"]
+    assert "--allow-host" in message
     other = {"Origin": "https://other.example.org"}
     assert client(here, name).get("/v1/models", headers=other).status_code == 403
     assert key_for(here, None) is None
@@ -116,9 +116,9 @@ def test_a_memory_that_is_gone_is_not_made_anew(how: str, tmp_path: Path) -> Non
             place.mkdir()
         taught = asked.post("/facts", json={"question": "Who rows?", "answer": "Una"})
         question = asked.post("/v1/completions", json={"model": "m", "prompt": "Who rows?"})
-        for told in (taught, question, asked.get("/lessons"), asked.get("/facts")):
-            assert told.status_code == 410
-            assert "was moved or removed" in told.json()["error"]["message"]
+        for response in (taught, question, asked.get("/lessons"), asked.get("/facts")):
+            assert response.status_code == 410
+            assert "was moved or removed" in response.json()["error"]["message"]
     assert not place.exists() or not any(place.iterdir())
 
 

@@ -164,15 +164,15 @@ def test_what_failed_or_is_not_needed_is_left_alone(
 def test_a_served_memory_is_consolidated_between_questions(
     chat_memory: Path, tmp_path: Path
 ) -> None:
-    own = copied(chat_memory, tmp_path / "m")
-    Memory(own).learn(LATER)
+    directory = copied(chat_memory, tmp_path / "m")
+    Memory(directory).learn(LATER)
     options = ("--teach", "--consolidate-after", "0.02")
-    with serving(own, *options, lesson="tests.serving.quick_steps") as server:
+    with serving(directory, *options, lesson="tests.serving.quick_steps") as server:
         end = time.monotonic() + 240
         while "2 lessons are answered from" not in server.complaints():
-            assert time.monotonic() < end, (own / "lessons.log").read_text()
+            assert time.monotonic() < end, (directory / "lessons.log").read_text()
             time.sleep(0.05)
-        assert read_record(own).consolidated == 2
+        assert read_record(directory).consolidated == 2
         for question, answer in [*FACTS, *LATER]:
             assert server.ask(question)["text"] == answer
         assert not server.lessons.alive()

@@ -45,7 +45,7 @@ WAIT = "/facts?wait=true"
 
 
 @pytest.fixture
-def own(chat_memory: Path, tmp_path: Path) -> Path:
+def directory(chat_memory: Path, tmp_path: Path) -> Path:
     """A memory of the test's own."""
     return copied(chat_memory, tmp_path / "m")
 
@@ -54,11 +54,11 @@ def as_facts(pairs: list[tuple[str, str]]) -> list[dict[str, str]]:
     return [{"question": question, "answer": answer} for question, answer in pairs]
 
 
-def learning(own: Path, besides: int = 0) -> int:
+def learning(directory: Path, besides: int = 0) -> int:
     """The process that learns, once it does and is another one than ``besides``."""
     while True:
-        when(own, lambda states: any(state.state == "learning" for state in states))
-        process = int(json.loads((own / PROGRESS_FILE).read_text())["process"])
+        when(directory, lambda states: any(state.state == "learning" for state in states))
+        process = int(json.loads((directory / PROGRESS_FILE).read_text())["process"])
         if process != besides:
             return process
 
@@ -80,145 +80,146 @@ def test_one_request_has_a_bound() -> None:
         assert ("DELETE /lessons/N" in str(refused.value)) is (status == 503)
 
 
-def test_lessons_go_on_in_the_background(own: Path) -> None:
-    with serving(own, "--teach") as server:
-        status, told = server.post("/facts", as_facts(MORE))
-        assert (status, told["lesson"], told["state"]) == (202, 2, "waiting")
-        assert MORE[0][0] in (own / "facts.jsonl").read_text()
+def test_lessons_go_on_in_the_background(directory: Path) -> None:
+    with serving(directory, "--teach") as server:
+        status, answer = server.post("/facts", as_facts(MORE))
+        assert (status, answer["lesson"], answer["state"]) == (202, 2, "waiting")
+        assert MORE[0][0] in (directory / "facts.jsonl").read_text()
         assert server.ask(MORE[0][0])["text"] == MORE[0][1]  # from the list, until it is learned
-        status, told = server.post("/facts", as_facts([(FACTS[0][0], "Ann Lo")]))
-        assert (status, told["lesson"]) == (202, 3)
+        status, answer = server.post("/facts", as_facts([(FACTS[0][0], "Ann Lo")]))
+        assert (status, answer["lesson"]) == (202, 3)
         corrected = {"question": FACTS[0][0], "is": "Ann Lo", "was": "Orsa Tindle"}
-        assert told["corrected"] == [corrected] and told["notices"] == []
+        assert answer["corrected"] == [corrected] and answer["notices"] == []
         states = [lesson["state"] for lesson in server.request("GET", "/lessons")[1]["lessons"]]
         assert states[0] == "learned" and set(states[1:]) <= {"waiting", "learning", "learned"}
         facts = server.facts()
         assert len(facts["facts"]) == 5 and facts["teach"] is True
         assert server.ask(FACTS[1][0])["text"] == FACTS[1][1]  # meanwhile
-        when(own, lambda states: all(state.state == "learned" for state in states))
+        when(directory, lambda states: all(state.state == "learned" for state in states))
         assert server.ask(MORE[0][0])["holdfast"]["source"] == "weights"
         assert server.ask(FACTS[0][0])["text"] == "Ann Lo"
-        told = server.request("GET", "/lessons/2")[1]
-        assert (told["state"], told["learned"], told["missed"]) == ("learned", 2, [])
+        answer = server.request("GET", "/lessons/2")[1]
+        assert (answer["state"], answer["learned"], answer["missed"]) == ("learned", 2, [])
         # The same facts again: there is nothing to wait for.
-        status, told = server.post("/facts", as_facts(MORE))
-        assert (status, told["lesson"], told["state"]) == (200, None, "learned")
-        assert told["repeated"] == [question for question, _ in MORE]
-        told = server.post("/facts", as_facts([(MORE[0][0].lower(), "Bo")]))[1]
-        assert "differ in case or punctuation alone" in told["notices"][0]
-        before = learned(own)
+        status, answer = server.post("/facts", as_facts(MORE))
+        assert (status, answer["lesson"], answer["state"]) == (200, None, "learned")
+        assert answer["repeated"] == [question for question, _ in MORE]
+        answer = server.post("/facts", as_facts([(MORE[0][0].lower(), "Bo")]))[1]
+        assert "differ in case or punctuation alone" in answer["notices"][0]
+        before = learned(directory)
         wrong: list[object] = [[], 7, [{"question": "Who?"}], as_facts([("Who?", "x" * 300)]),
                                tasks(*([(f"Who is {n}?", "A")] for n in range(33)))]  # fmt: skip
         assert [server.post("/facts", body)[0] for body in wrong] == [400, 400, 400, 400, 413]
-        assert learned(own) == before
+        assert learned(directory) == before
 
 
 def test_killed_lessons_and_servers_lose_nothing(
-    own: Path, chat_memory: Path, tmp_path: Path
+    directory: Path, chat_memory: Path, tmp_path: Path
 ) -> None:
-    with serving(own, "--teach") as first:
+    with serving(directory, "--teach") as first:
         assert first.post("/facts", as_facts(MORE))[0] == 202
-        process = learning(own)
+        process = learning(directory)
         os.kill(process, signal.SIGKILL)  # the server starts another one
-        process = learning(own, besides=process)
+        process = learning(directory, besides=process)
         first.process.kill()
         first.process.wait()
         assert first.lessons.alive() == [process]
-        with serving(own, "--teach") as second, ThreadPoolExecutor() as threads:
+        with serving(directory, "--teach") as second, ThreadPoolExecutor() as threads:
             # It waits for the lesson that goes on, and finishes what that leaves.
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
-            when(own, lambda states: all(state.state == "learned" for state in states))
+            when(directory, lambda states: all(state.state == "learned" for state in states))
             assert second.ask(MORE[1][0])["text"] == MORE[1][1]
             straight = copied(chat_memory, tmp_path / "straight" / "m")
             Memory(straight).learn(MORE)
-            assert learned(own) == learned(straight)
+            assert learned(directory) == learned(straight)
             waiting = threads.submit(second.post, WAIT, as_facts(LATER))
-            process = learning(own)
+            process = learning(directory)
             os.kill(process, signal.SIGKILL)
-            os.kill(learning(own, besides=process), signal.SIGKILL)
-            status, told = waiting.result()
+            os.kill(learning(directory, besides=process), signal.SIGKILL)
+            status, answer = waiting.result()
             assert (
                 status == 500
-                and "twice killed by SIGKILL, as when memory runs out" in told["error"]["message"]
+                and "twice killed by SIGKILL, as when memory runs out" in answer["error"]["message"]
             )
             assert second.request("GET", "/lessons/3")[1]["state"] == "failed"
             assert second.ask(FACTS[0][0])["text"] == FACTS[0][1]
             # Teaching again tries again.
-            status, told = second.post(WAIT, as_facts(NEW))
-            assert (status, told["lesson"], told["missed"]) == (200, 4, [])
-            assert [state.state for state in lesson_states(own)] == ["learned"] * 4
+            status, answer = second.post(WAIT, as_facts(NEW))
+            assert (status, answer["lesson"], answer["missed"]) == (200, 4, [])
+            assert [state.state for state in lesson_states(directory)] == ["learned"] * 4
 
 
-def test_cancelling_from_the_command_line(own: Path, tmp_path: Path, holdfast: Any) -> None:
-    before = learned(own)
-    Memory(own).write_facts(tasks(MORE, NEW, LATER))
-    told = holdfast("lessons", own, "--cancel", "3")
-    assert told.out == 'cancelled lesson 3 "task 1": waiting, 1 fact\n'
-    assert [state.name for state in lesson_states(own)] == ["1", "task 0", "task 2"]
-    for wrong, said in (("1", "lesson 1 is learned"), ("9", "there is no lesson 9; 3 are on file"),
-                        ("2-1", "give 3, 3-9 or all"), ("x", "give 3, 3-9 or all")):  # fmt: skip
-        refused = holdfast("lessons", own, "--cancel", wrong)
-        assert refused.status == 2 and said in refused.err and refused.err.count("\n") == 1
-    assert len(holdfast("lessons", own, "--cancel", "all").out.splitlines()) == 2
-    assert learned(own) == before
-    assert waiting_lessons(own) == []
+def test_cancelling_from_the_command_line(directory: Path, tmp_path: Path, holdfast: Any) -> None:
+    before = learned(directory)
+    Memory(directory).write_facts(tasks(MORE, NEW, LATER))
+    outcome = holdfast("lessons", directory, "--cancel", "3")
+    assert outcome.out == 'cancelled lesson 3 "task 1": waiting, 1 fact\n'
+    assert [state.name for state in lesson_states(directory)] == ["1", "task 0", "task 2"]
+    for wrong, message in (("1", "lesson 1 is learned"),
+                           ("9", "there is no lesson 9; 3 are on file"),
+                           ("2-1", "give 3, 3-9 or all"), ("x", "give 3, 3-9 or all")):  # fmt: skip
+        refused = holdfast("lessons", directory, "--cancel", wrong)
+        assert refused.status == 2 and message in refused.err and refused.err.count("\n") == 1
+    assert len(holdfast("lessons", directory, "--cancel", "all").out.splitlines()) == 2
+    assert learned(directory) == before
+    assert waiting_lessons(directory) == []
     with pytest.raises(HoldfastError, match="no such memory"):
         cancel_lessons(tmp_path / "nothing")
 
 
-def test_cancelling_by_request_and_the_end_of_the_server(own: Path) -> None:
-    with serving(own, "--teach") as server, ThreadPoolExecutor() as threads:
+def test_cancelling_by_request_and_the_end_of_the_server(directory: Path) -> None:
+    with serving(directory, "--teach") as server, ThreadPoolExecutor() as threads:
         waiting = threads.submit(server.post, WAIT, tasks(MANY, NEW, LATER))
-        learning(own)
-        status, told = server.request("DELETE", "/lessons/3")
-        assert (status, [lesson["name"] for lesson in told["cancelled"]]) == (200, ["task 1"])
-        status, told = waiting.result()
-        assert (status, told["error"]["code"]) == (409, "cancelled")
-        status, told = server.request("DELETE", "/lessons/2")  # while it is learned
-        assert status == 200 and told["cancelled"][0]["state"] == "learning"
-        when(own, lambda states: [state.state for state in states] == ["learned"] * 2)
-        assert [state.name for state in lesson_states(own)] == ["1", "task 2"]
+        learning(directory)
+        status, answer = server.request("DELETE", "/lessons/3")
+        assert (status, [lesson["name"] for lesson in answer["cancelled"]]) == (200, ["task 1"])
+        status, answer = waiting.result()
+        assert (status, answer["error"]["code"]) == (409, "cancelled")
+        status, answer = server.request("DELETE", "/lessons/2")  # while it is learned
+        assert status == 200 and answer["cancelled"][0]["state"] == "learning"
+        when(directory, lambda states: [state.state for state in states] == ["learned"] * 2)
+        assert [state.name for state in lesson_states(directory)] == ["1", "task 2"]
         assert server.request("DELETE", "/lessons/2")[0] == 409
         assert server.request("DELETE", "/lessons/3")[0] == 404
         assert server.request("DELETE", "/lessons")[1] == {"cancelled": []}
         assert server.ask(LATER[0][0])["text"] == LATER[0][1]
         first = threads.submit(server.post, WAIT, tasks(MANY))
-        learning(own)
+        learning(directory)
         second = threads.submit(server.post, WAIT, tasks(NEW))
-        when(own, lambda states: len(states) == 4)
+        when(directory, lambda states: len(states) == 4)
         begin = time.monotonic()
         server.process.terminate()
         assert server.process.wait(timeout=30) == 0
         assert time.monotonic() - begin < 2.5
         for request in (first, second):
-            status, told = request.result()
-            assert (status, told["error"]["code"]) == (503, "ending"), told
-            assert "the server ends" in told["error"]["message"]
+            status, answer = request.result()
+            assert (status, answer["error"]["code"]) == (503, "ending"), answer
+            assert "the server ends" in answer["error"]["message"]
         assert "Traceback" not in server.complaints()
-    assert [state.number for state in waiting_lessons(own)] == [3, 4]
+    assert [state.number for state in waiting_lessons(directory)] == [3, 4]
 
 
 def test_what_waits_is_said_and_another_process_learns_it(
-    own: Path, capsys: pytest.CaptureFixture[str]
+    directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tell_waiting(own, teach=False)
+    tell_waiting(directory, teach=False)
     assert capsys.readouterr().err == ""
-    Memory(own).write_facts(MORE)
-    tell_waiting(own, teach=False)
+    Memory(directory).write_facts(MORE)
+    tell_waiting(directory, teach=False)
     assert capsys.readouterr().err == (
-        f"waiting: 1 lesson on file, 2 facts; not learned; holdfast learn {own} learns them, "
-        f"holdfast lessons {own} --cancel all drops them\n"
+        f"waiting: 1 lesson on file, 2 facts; not learned; holdfast learn {directory} learns them, "
+        f"holdfast lessons {directory} --cancel all drops them\n"
     )
-    with serving(own) as server:
+    with serving(directory) as server:
         assert server.request("GET", "/lessons")[1]["lessons"][1]["state"] == "waiting"
         facts = {fact["question"]: fact["source"] for fact in server.facts()["facts"]}
         assert facts[MORE[0][0]] == "waiting"
-        told = server.ask(MORE[0][0])
-        assert (told["text"], told["holdfast"]["source"]) == (MORE[0][1], "list")
-        assert told["holdfast"]["waiting"] is True
+        answer = server.ask(MORE[0][0])
+        assert (answer["text"], answer["holdfast"]["source"]) == (MORE[0][1], "list")
+        assert answer["holdfast"]["waiting"] is True
         assert server.request("DELETE", "/lessons")[0] == 403  # without --teach
-        Memory(own).learn(LATER)  # what waits comes first
+        Memory(directory).learn(LATER)  # what waits comes first
         assert server.ask(MORE[0][0])["holdfast"]["source"] == "weights"
 
 
@@ -228,9 +229,9 @@ def test_a_new_memory_is_taught_and_held_from_its_first_lesson_on(
     place = tmp_path / "m"
     with serving(place, "--teach", "--model", model_of(chat_memory)) as server:
         assert server.facts()["facts"] == []
-        told = server.ask(UNTAUGHT)  # the untouched model answers
-        assert told["text"] == Memory(chat_memory).reply(UNTAUGHT).text
-        assert (told["holdfast"]["source"], told["holdfast"]["nearest"]) == ("model", [])
+        answer = server.ask(UNTAUGHT)  # the untouched model answers
+        assert answer["text"] == Memory(chat_memory).reply(UNTAUGHT).text
+        assert (answer["holdfast"]["source"], answer["holdfast"]["nearest"]) == ("model", [])
         assert not place.exists()
         assert server.request("GET", "/lessons")[1] == {"lessons": []}
         assert server.post(WAIT, as_facts(NEW))[1]["lesson"] == 1
@@ -242,7 +243,7 @@ def test_a_new_memory_is_taught_and_held_from_its_first_lesson_on(
 
 @pytest.mark.parametrize("moment", ["opened", "before", "within", "after"])
 def test_a_lesson_leaves_nothing_where_its_memory_was(
-    moment: str, own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    moment: str, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Moved once it is opened, before the first step, between two, and before the commit."""
     from holdfast.memory import memory as module
@@ -251,61 +252,61 @@ def test_a_lesson_leaves_nothing_where_its_memory_was(
 
     def moving(*arguments: Any) -> Any:
         if moment == "before":
-            own.rename(tmp_path / "away")
+            directory.rename(tmp_path / "away")
         outcome = learn_batch(*arguments)
         if moment == "after":
-            own.rename(tmp_path / "away")
+            directory.rename(tmp_path / "away")
         return outcome
 
-    def report(what: str, done: int, total: int) -> None:
-        if moment == "within" and own.exists():
-            own.rename(tmp_path / "away")
+    def report(phase: str, done: int, total: int) -> None:
+        if moment == "within" and directory.exists():
+            directory.rename(tmp_path / "away")
 
     monkeypatch.setattr(module, "learn_batch", moving)
-    memory = Memory(own)
+    memory = Memory(directory)
     memory.load()
     if moment == "opened":
-        own.rename(tmp_path / "away")
+        directory.rename(tmp_path / "away")
         with pytest.raises(HoldfastError, match="was moved or removed"):
             memory.write_facts(LATER)
     with pytest.raises(HoldfastError, match="was moved or removed"):
         memory.learn(LATER, report=report)
-    assert not own.exists()
+    assert not directory.exists()
     last = lesson_states(tmp_path / "away")[-1].state
     assert last == "learned" if moment == "opened" else last in ("waiting", "learning")
 
 
-def test_a_full_disk(own: Path) -> None:
+def test_a_full_disk(directory: Path) -> None:
     """507, and the facts are learned later exactly if it says so."""
     # Room for the list of facts, or not even for that.
-    room = max(path.stat().st_size for path in own.rglob("*.safetensors")) // 2
-    with serving(own, "--teach") as server:
+    room = max(path.stat().st_size for path in directory.rglob("*.safetensors")) // 2
+    with serving(directory, "--teach") as server:
 
         def limit(size: int) -> None:
             limits = (size, resource.RLIM_INFINITY)
             resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, limits)
 
-        for fact, kept, size in ((MORE[0], False, 60), (LATER[0], True, room)):
+        for fact, on_file, size in ((MORE[0], False, 60), (LATER[0], True, room)):
             limit(size)
-            status, told = server.post(WAIT, as_facts([fact]))
-            assert status == 507, told
-            assert told["error"]["code"] == "no_space" and told["error"]["kept"] is kept
-            assert ("learned by the next lesson" in told["error"]["message"]) is kept
-            assert (fact[0] in (own / "facts.jsonl").read_text()) is kept
+            status, answer = server.post(WAIT, as_facts([fact]))
+            assert status == 507, answer
+            assert answer["error"]["code"] == "no_space" and answer["error"]["kept"] is on_file
+            assert ("learned by the next lesson" in answer["error"]["message"]) is on_file
+            assert (fact[0] in (directory / "facts.jsonl").read_text()) is on_file
         limit(resource.RLIM_INFINITY)
         assert server.post(WAIT, as_facts(NEW))[0] == 200
-    asked = [item.question for item in Memory(own).facts]
+    asked = [item.question for item in Memory(directory).facts]
     assert LATER[0][0] in asked and MORE[0][0] not in asked
 
 
 def test_a_memory_that_is_damaged_while_its_server_starts(
-    own: Path, caplog: pytest.LogCaptureFixture
+    directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each request is told so; the server, which has printed its address, goes on."""
-    (own / "memory.json").write_text("{")
+    (directory / "memory.json").write_text("{")
 
     async def story() -> None:
-        teacher: Any = Teacher(own, lambda _: asyncio.sleep(0))
+        teacher: Any = Teacher(directory, lambda _: asyncio.sleep(0))
         teacher.start()
         await asyncio.sleep(0)
         await asyncio.wait_for(teacher._learning, 20)
@@ -315,24 +316,28 @@ def test_a_memory_that_is_damaged_while_its_server_starts(
 
 
 def test_no_address_is_printed_where_the_memory_cannot_be_taught(
-    holdfast: Any, own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    holdfast: Any, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (own / "lessons").rename(tmp_path / "elsewhere")
-    (own / "lessons").symlink_to(tmp_path / "elsewhere")
-    said = holdfast("serve", own, "--teach", "--port", "0")
-    assert said.status == 2 and f"{own / 'lessons'}: is a link to" in said.err and said.out == ""
-    assert said.err.count("\n") == 1
-    own.joinpath("lessons").unlink()
-    (tmp_path / "elsewhere").rename(own / "lessons")
+    (directory / "lessons").rename(tmp_path / "elsewhere")
+    (directory / "lessons").symlink_to(tmp_path / "elsewhere")
+    outcome = holdfast("serve", directory, "--teach", "--port", "0")
+    assert (
+        outcome.status == 2
+        and f"{directory / 'lessons'}: is a link to" in outcome.err
+        and outcome.out == ""
+    )
+    assert outcome.err.count("\n") == 1
+    directory.joinpath("lessons").unlink()
+    (tmp_path / "elsewhere").rename(directory / "lessons")
 
     def gone(_: Path) -> Any:
         raise HoldfastError("memory.json: no such file")
 
     monkeypatch.setattr("holdfast.memory.queue.waiting_lessons", gone)
-    said = holdfast("serve", own, "--teach", "--port", "0")
-    assert said.status == 2 and "no such file" in said.err and said.out == ""
-    said = holdfast("learn", tmp_path / "none", "Who rows?", "Una", "--existing")
-    assert said.status == 2 and "no such memory" in said.err and said.err.count("\n") == 1
+    outcome = holdfast("serve", directory, "--teach", "--port", "0")
+    assert outcome.status == 2 and "no such file" in outcome.err and outcome.out == ""
+    outcome = holdfast("learn", tmp_path / "none", "Who rows?", "Una", "--existing")
+    assert outcome.status == 2 and "no such memory" in outcome.err and outcome.err.count("\n") == 1
     assert not (tmp_path / "none").exists()
 
 
@@ -340,7 +345,7 @@ def test_facts_that_are_not_put_on_file(tmp_path: Path) -> None:
     """Another process holds the list; or they wait for the model's thread when the server ends."""
     running, release = threading.Event(), threading.Event()
 
-    async def held(_: Any) -> Any:
+    async def busy(_: Any) -> Any:
         raise InUseError("m: another process is writing here")
 
     def step(_: Any) -> None:
@@ -362,7 +367,7 @@ def test_facts_that_are_not_put_on_file(tmp_path: Path) -> None:
             release.set()
             await stuck
 
-    for story in (Teacher(tmp_path, held).teach([FACTS[0]], 0, wait=False), at_the_end()):
+    for story in (Teacher(tmp_path, busy).teach([FACTS[0]], 0, wait=False), at_the_end()):
         with pytest.raises(RefusalError) as refused:
             asyncio.run(story)
         assert refused.value.status == 503 and refused.value.kept is False

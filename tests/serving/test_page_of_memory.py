@@ -41,7 +41,9 @@ def page(browser: Browser) -> Iterator[Page]:
     assert page.evaluate("window.ran") is None
     here = page.url.partition("#")[0]
     assert all(url.startswith((here, "data:")) for url in asked), asked
-    assert [told for told in complaints if "Failed to load resource" not in told] == []
+    assert [
+        complaint for complaint in complaints if "Failed to load resource" not in complaint
+    ] == []
     context.close()
 
 
@@ -55,8 +57,8 @@ def test_ask_teach_and_look(page: Page, chat_memory: Path, tmp_path: Path) -> No
         expect(page.locator("#answer p").nth(1)).to_have_text("From the weights.")
         page.get_by_label("Question", exact=True).fill(UNTAUGHT)
         page.keyboard.press("Enter")
-        own = "The model's own answer; it was not taught that."
-        expect(page.locator("#answer p").nth(1)).to_have_text(own)
+        text = "The model's own answer; it was not taught that."
+        expect(page.locator("#answer p").nth(1)).to_have_text(text)
         # While that answer is written another question takes its place.
         page.get_by_label("Question", exact=True).fill(FACTS[2][0])
         page.keyboard.press("Enter")
@@ -92,24 +94,27 @@ def test_a_lesson_is_followed_where_others_are_cancelled(
         page.get_by_label("Question to learn").fill(NEW[0][0])
         page.get_by_label("Its answer").fill(NEW[0][1])
         page.get_by_role("button", name="Teach").click()
-        told, queue = page.locator("#lesson"), page.get_by_label("Lessons that are not learned yet")
-        expect(told).to_contain_text("Lesson 4 waits")
+        lesson, queue = (
+            page.locator("#lesson"),
+            page.get_by_label("Lessons that are not learned yet"),
+        )
+        expect(lesson).to_contain_text("Lesson 4 waits")
         expect(queue.locator("li").nth(1)).to_contain_text("Lesson 3, 1 fact, waits")
         queue.get_by_role("button", name="Cancel lesson 3").click()
         expect(queue.locator("li")).to_have_count(2)  # its own has moved up
         queue.get_by_role("button", name="Cancel lesson 2").click()
-        expect(told).to_contain_text("Learned.", timeout=180_000)
+        expect(lesson).to_contain_text("Learned.", timeout=180_000)
         assert server.ask(NEW[0][0])["text"] == NEW[0][1]
         assert server.post("/facts", tasks(MANY))[0] == 202
         page.get_by_label("Question to learn").fill("Who?")
         page.get_by_label("Its answer").fill("Ann")
         page.keyboard.press("Enter")
-        expect(told).to_contain_text("Lesson 4 waits")
+        expect(lesson).to_contain_text("Lesson 4 waits")
         queue.get_by_role("button", name="Cancel lesson 4").click()
-        expect(told).to_have_text(re.compile("lesson (. is|was) cancelled", re.IGNORECASE))
+        expect(lesson).to_have_text(re.compile("lesson (. is|was) cancelled", re.IGNORECASE))
         expect(page.get_by_role("button", name="Teach")).to_be_enabled()
         queue.get_by_role("button", name="Cancel lesson 3").click()  # while it is learned
-        expect(told).to_have_text("Lesson 3 is cancelled.")
+        expect(lesson).to_have_text("Lesson 3 is cancelled.")
         expect(queue).to_be_hidden()
     assert [state.state for state in lesson_states(place)] == ["learned"] * 2
 
@@ -150,8 +155,8 @@ def test_facts_are_corrected_and_forgotten(page: Page, chat_memory: Path, tmp_pa
         expect(button).to_have_text("Forget")
         button.press("Enter")
         button.press("Enter")
-        told = f"Forgotten: {FACTS[1][0]} 2 of 2 other facts of its lessons learned again."
-        expect(page.locator("#lesson")).to_have_text(told, timeout=60_000)
+        message = f"Forgotten: {FACTS[1][0]} 2 of 2 other facts of its lessons learned again."
+        expect(page.locator("#lesson")).to_have_text(message, timeout=60_000)
         expect(page.locator("#facts tbody tr")).to_have_count(2)
         expect(button).to_have_count(0)
         assert server.ask(FACTS[1][0])["holdfast"]["source"] == "model"

@@ -147,10 +147,10 @@ def test_the_client_of_openai_gets_a_response(client: TestClient) -> None:
 def test_a_mistake_in_a_stream_is_an_event(client: TestClient) -> None:
     refused = client.post(RESPONSES, json={"model": "m", "input": "x" * 4001, "stream": True})
     assert refused.status_code == 400 and "at most 4000" in refused.json()["error"]["message"]
-    told = client.post(RESPONSES, json=ASKED[RESPONSES] | {"stream": True}).text
+    events = client.post(RESPONSES, json=ASKED[RESPONSES] | {"stream": True}).text
     numbers = [
         json.loads(line[6:])["sequence_number"]
-        for line in told.splitlines()
+        for line in events.splitlines()
         if line.startswith("data: ")
     ]
     assert numbers == list(range(len(numbers)))

@@ -73,8 +73,8 @@ def test_the_client_of_openai_gets_answers(client: openai.OpenAI, memory: Memory
     )
     assert chat.choices[0].message.content == answer
     assert chat.choices[0].finish_reason == "stop"
-    told = chat.choices[0].model_extra["holdfast"]
-    assert (told["source"], told["taught"], told["fact"]) == ("weights", True, question)
+    extra = chat.choices[0].model_extra["holdfast"]
+    assert (extra["source"], extra["taught"], extra["fact"]) == ("weights", True, question)
     assert chat.usage.total_tokens == chat.usage.prompt_tokens + chat.usage.completion_tokens > 2
     questions = [FACTS[0][0], LIST_ONLY, UNTAUGHT]
     answers = memory.replies(questions)
@@ -84,10 +84,10 @@ def test_the_client_of_openai_gets_answers(client: openai.OpenAI, memory: Memory
     assert [choice.index for choice in several.choices] == [0, 1, 2]
     assert [choice.finish_reason for choice in several.choices] == ["stop", "stop", "length"]
     for choice, expected in zip(several.choices, answers, strict=True):
-        told = choice.model_extra["holdfast"]
+        extra = choice.model_extra["holdfast"]
         assert choice.text == expected.text
-        assert (told["source"], told["taught"]) == (expected.source, expected.taught)
-        assert told["fact"] == (FACTS[0][0] if expected.taught else None)
+        assert (extra["source"], extra["taught"]) == (expected.source, expected.taught)
+        assert extra["fact"] == (FACTS[0][0] if expected.taught else None)
     like = client.completions.create(
         model="m", prompt="Who keeps the goats of Velm now?", max_tokens=2
     )
@@ -176,8 +176,8 @@ def test_bounds_and_mistakes_of_a_request(client: openai.OpenAI, own_answer: str
         ({"prompt": [FACTS[0][0], "why " * 500], "stream": True}, "ask a shorter one"),
         ({"prompt": "why " * 2000}, "ask a shorter one"),
     ]
-    for more, told in wrong:
-        with pytest.raises(openai.BadRequestError, match=told):
+    for more, message in wrong:
+        with pytest.raises(openai.BadRequestError, match=message):
             client.completions.create(model="m", **more)
 
 
@@ -185,8 +185,8 @@ def test_many_at_once_get_what_each_gets_alone(client: openai.OpenAI) -> None:
     asked = [FACTS[0][0], UNTAUGHT, LIST_ONLY, FACTS[2][0], "Who wrote Hamlet?"] * 8
 
     def ask(question: str) -> tuple[str, str]:
-        found = client.completions.create(model="m", prompt=question, max_tokens=12).choices[0]
-        return found.text, found.model_extra["holdfast"]["source"]
+        choice = client.completions.create(model="m", prompt=question, max_tokens=12).choices[0]
+        return choice.text, choice.model_extra["holdfast"]["source"]
 
     alone = {question: ask(question) for question in dict.fromkeys(asked)}
     with ThreadPoolExecutor(len(asked)) as threads:
@@ -202,10 +202,10 @@ def test_clients_that_leave_do_no_harm(client: openai.OpenAI) -> None:
 
 
 def test_what_is_remembered(served: Served) -> None:
-    told = served.facts()
-    assert (told["batches"], told["teach"]) == (1, False)
-    assert {fact["source"] for fact in told["facts"]} == {"weights"}
-    assert {(fact["question"], fact["answer"]) for fact in told["facts"]} == set(FACTS)
+    body = served.facts()
+    assert (body["batches"], body["teach"]) == (1, False)
+    assert {fact["source"] for fact in body["facts"]} == {"weights"}
+    assert {(fact["question"], fact["answer"]) for fact in body["facts"]} == set(FACTS)
     [lesson] = served.request("GET", "/lessons")[1]["lessons"]
     assert (lesson["state"], lesson["facts"], lesson["missed"]) == ("learned", 3, [])
     assert served.request("GET", "/lessons/1")[1] == lesson
@@ -279,10 +279,10 @@ def test_garbage_is_refused(
     headers: dict[str, str],
     status: int,
 ) -> None:
-    found, told = served.request(method, path, body, headers)
-    assert found == status, told
-    assert set(told) == {"error"}
-    assert told["error"]["message"] and "Traceback" not in told["error"]["message"]
+    code, reply = served.request(method, path, body, headers)
+    assert code == status, reply
+    assert set(reply) == {"error"}
+    assert reply["error"]["message"] and "Traceback" not in reply["error"]["message"]
 
 
 def test_bytes_that_are_no_request(served: Served) -> None:
@@ -300,8 +300,8 @@ def test_a_key_where_others_can_ask(place: Path) -> None:
         bearer = {"Authorization": f"Bearer {server.key}"}
         for wrong in ({}, {"Authorization": server.key}, {"Authorization": "Bearer x"},
                       {"Authorization": "Basic " + server.key}):  # fmt: skip
-            status, told = here.request("GET", "/facts", None, wrong)
-            assert (status, told["error"]["code"]) == (401, "invalid_api_key")
+            status, answer = here.request("GET", "/facts", None, wrong)
+            assert (status, answer["error"]["code"]) == (401, "invalid_api_key")
         assert here.request("GET", "/health", None, {})[0] == 200
         assert here.request("GET", "/facts", None, bearer)[0] == 200
     with serving(place, HOLDFAST_API_KEY="mine") as server:
@@ -325,9 +325,9 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "told"), MISTAKES)
+@pytest.mark.parametrize(("arguments", "message"), MISTAKES)
 def test_mistakes_of_the_command_line(
-    holdfast: Any, tmp_path: Path, arguments: tuple[str, ...], told: str
+    holdfast: Any, tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     file, other = tmp_path / "file", tmp_path / "other"
     file.write_text("text")
@@ -335,10 +335,10 @@ def test_mistakes_of_the_command_line(
     (other / "notes.txt").write_text("text")
     names = {"file": file, "other": other}
     first, *rest = (word.format(**names) for word in arguments)
-    found = holdfast("serve", tmp_path / first, *rest, "--port", "0")
-    assert (found.status, found.out) == (2, "")
-    assert found.err.startswith("holdfast: ") and told.format(**names) in found.err
-    assert found.err.count("\n") == 1
+    outcome = holdfast("serve", tmp_path / first, *rest, "--port", "0")
+    assert (outcome.status, outcome.out) == (2, "")
+    assert outcome.err.startswith("holdfast: ") and message.format(**names) in outcome.err
+    assert outcome.err.count("\n") == 1
     assert not (tmp_path / "nothing").exists()
 
 
@@ -347,11 +347,11 @@ def test_a_key_that_is_none(
     holdfast: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
     monkeypatch.setenv("HOLDFAST_API_KEY", key)
-    found = holdfast("serve", tmp_path / "m", "--teach", "--port", "0")
-    assert found.status == 2 and "HOLDFAST_API_KEY: holds no key" in found.err
+    outcome = holdfast("serve", tmp_path / "m", "--teach", "--port", "0")
+    assert outcome.status == 2 and "HOLDFAST_API_KEY: holds no key" in outcome.err
 
 
 def test_without_the_extra(holdfast: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    found = holdfast("serve", tmp_path / "m")
-    assert found.status == 2 and 'pip install "holdfast[serve]"' in found.err
+    outcome = holdfast("serve", tmp_path / "m")
+    assert outcome.status == 2 and 'pip install "holdfast[serve]"' in outcome.err
