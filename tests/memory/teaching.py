@@ -20,5 +20,5 @@ def start(place: Path, model: Path, cache: Path, facts: Any, **how: Any) -> Chil
 def _teach(place: str, model: str, cache: str, facts: Any, progress: Progress) -> None:
     os.environ["HOLDFAST_CACHE"] = cache  # the process has an environment of its own
     Memory(place, model).learn(
-        facts, report=lambda what, done, total: progress.step(what, 1, done, total)
+        facts, report=lambda label, done, total: progress.step(label, 1, done, total)
     )

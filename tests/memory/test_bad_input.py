@@ -69,8 +69,8 @@ def test_details_that_are_learned_from_are_checked(copied: Callable[[], Path]) -
         assert words in line_of(lambda fact=fact: memory.learn([*WEDNESDAY, fact]))
         assert words in line_of(lambda fact=fact: memory.write_facts([*WEDNESDAY, fact]))
     assert contents_of(memory.directory) == before
-    own = {"question": "And who?", "answer": answer, "details": {"wording_of": question}}
-    assert memory.write_facts([own]).lessons == (3,)
+    wording = {"question": "And who?", "answer": answer, "details": {"wording_of": question}}
+    assert memory.write_facts([wording]).lessons == (3,)
     list_of_facts = memory.directory / "facts.jsonl"
     bad = {"task": "4", "question": "Who?", "answer": "Ann", "details": {"wording_of": 5}}
     with list_of_facts.open("a") as file:

@@ -85,8 +85,8 @@ def test_facts_are_taken_while_a_lesson_is_learned(place: Path, holdfast: Comman
     """The process that learns takes up what was put on file meanwhile."""
     reached, go_on = threading.Event(), threading.Event()
 
-    def report(what: str, done: int, total: int) -> None:
-        if what.startswith("lesson"):
+    def report(label: str, done: int, total: int) -> None:
+        if label.startswith("lesson"):
             reached.set()
             assert go_on.wait(60)
 
@@ -143,7 +143,7 @@ def test_a_lesson_that_fails_says_why_and_is_tried_again(place: Path, holdfast: 
 
 
 def test_a_list_that_is_edited_during_a_lesson_damages_nothing(place: Path) -> None:
-    def report(what: str, done: int, total: int) -> None:
+    def report(label: str, done: int, total: int) -> None:
         path = place / "facts.jsonl"
         path.write_text(path.read_text().replace('"Lum"', '"Rum"'))
 

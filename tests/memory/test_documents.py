@@ -29,7 +29,7 @@ def pair(question: str, answer: str, check: str | None = IN_SENTENCE, reason: st
     return Proposal(question, answer, SENTENCE, "notes.md", check, reason)
 
 
-FOUND = [
+PROPOSALS = [
     pair(*WEDNESDAY[0]),
     pair(MONDAY[0][0].lower(), MONDAY[0][1]),
     pair(MONDAY[2][0], "Quill"),
@@ -39,7 +39,7 @@ FOUND = [
 
 
 def test_beside_what_is_on_file() -> None:
-    proposed = sorted_out(FOUND, [Item(*fact) for fact in MONDAY], passages=3)
+    proposed = sorted_out(PROPOSALS, [Item(*fact) for fact in MONDAY], passages=3)
     assert [proposal.question for proposal in proposed.new] == [WEDNESDAY[0][0]]
     assert [proposal.question for proposal in proposed.known] == [MONDAY[0][0].lower()]
     ((proposal, before),) = proposed.contradicting
@@ -56,7 +56,7 @@ def test_beside_what_is_on_file() -> None:
 
 
 def test_the_table_to_read_is_facts(tmp_path: Path) -> None:
-    proposed = sorted_out(FOUND, [Item(*fact) for fact in MONDAY], passages=3)
+    proposed = sorted_out(PROPOSALS, [Item(*fact) for fact in MONDAY], passages=3)
     write_review(proposed, tmp_path / "new" / "facts.csv")
     rows = list(csv.DictReader((tmp_path / "new" / "facts.csv").read_text().splitlines()))
     assert [row["on file"] for row in rows] == ["", "Marigold"]
@@ -64,13 +64,13 @@ def test_the_table_to_read_is_facts(tmp_path: Path) -> None:
     asked = [(item.question, item.answer) for item in task.items]
     assert asked == [*WEDNESDAY, (MONDAY[2][0], "Quill")]
     assert task.items[0].details["sentence"] == SENTENCE
-    write_review(sorted_out(FOUND[:1], [], 1), tmp_path / "facts.csv")
+    write_review(sorted_out(PROPOSALS[:1], [], 1), tmp_path / "facts.csv")
     assert (tmp_path / "facts.csv").read_text().splitlines()[0] == "question,answer,source,sentence"
 
 
 @pytest.fixture
 def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A document, and a proposer that finds the pairs of FOUND in it."""
+    """A document, and a proposer that finds the pairs of PROPOSALS in it."""
 
     class Stand:
         def __init__(self, model: Any, way: Any, folder: Path, seed: int) -> None:
@@ -79,7 +79,7 @@ def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         def propose(self, passages: Sequence[Passage], report: Report) -> list[Proposal]:
             assert [passage.text for passage in passages] == [SENTENCE]
             report(1, 1, "passages")
-            return FOUND
+            return PROPOSALS
 
     monkeypatch.setattr(proposals, "Proposer", Stand)
     path = tmp_path / "notes.md"

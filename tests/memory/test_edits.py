@@ -62,7 +62,7 @@ def test_what_each_number_counts_and_that_it_is_not_measured_again(two_lessons: 
     half = states[3]
     reported: set[str] = set()
     again = evaluate_edits(
-        memory, edits(), EVERYDAY, lambda what, *_: reported.add(what), lambda identity: half
+        memory, edits(), EVERYDAY, lambda label, *_: reported.add(label), lambda identity: half
     )
     assert reported == {"portability", "fluency", "everyday"} and again.rows == rows
     assert evaluate_edits(memory, edits(), EVERYDAY, before=lambda identity: done) is done

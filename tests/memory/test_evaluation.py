@@ -123,7 +123,7 @@ def plain_kl(engine, answerer, questions, replies) -> float:
 
 
 def test_an_interrupted_evaluation_continues(memory: Memory, everyday, whole, monkeypatch):
-    kept: list[MemoryEvaluation] = []
+    states: list[MemoryEvaluation] = []
 
     def stopped(*_):
         raise KeyboardInterrupt
@@ -131,15 +131,15 @@ def test_an_interrupted_evaluation_continues(memory: Memory, everyday, whole, mo
     with monkeypatch.context() as patch:
         patch.setattr(stages, "kept", stopped)
         with pytest.raises(KeyboardInterrupt):
-            evaluate(memory, probes(memory), everyday, keep=lambda now, _: kept.append(now))
-    assert kept[-1].stages == ("recalled", "wordings", "reverse", "sentence")
+            evaluate(memory, probes(memory), everyday, keep=lambda now, _: states.append(now))
+    assert states[-1].stages == ("recalled", "wordings", "reverse", "sentence")
     done: list[str] = []
     again = evaluate(
         memory,
         probes(memory),
         everyday,
-        report=lambda what, *_: done.append(what),
-        before=lambda identity: kept[-1] if identity == kept[-1].identity else None,
+        report=lambda label, *_: done.append(label),
+        before=lambda identity: states[-1] if identity == states[-1].identity else None,
     )
     assert not {"recalled", "sentence"} & set(done) and "everyday" in done
     assert again.stages == whole.stages

@@ -44,10 +44,10 @@ class MadeSides:
     refused: questions that the gate takes for taught only because the weights give the answer.
     """
 
-    def __init__(self, memory: dict[str, Answer], own: dict[str, str], weights: dict[str, str]):
+    def __init__(self, memory: dict[str, Answer], model: dict[str, str], weights: dict[str, str]):
         self.refused: tuple[str, ...] = ()
         self.facts, self.has_one_set = FACTS, bool(weights)
-        self._memory, self._own, self._weights = memory, own, weights
+        self._memory, self._model, self._weights = memory, model, weights
 
     def memory(self, questions, report):
         return [self._memory[question] for question in questions]
@@ -56,12 +56,12 @@ class MadeSides:
         return [
             Answer(question, answer.fact.answer, "list", answer.fact)
             if (answer := self._memory[question]).fact and question not in self.refused
-            else Answer(question, self._own[question], "model")
+            else Answer(question, self._model[question], "model")
             for question in questions
         ]
 
     def untouched(self, questions):
-        return [self._own[question] for question in questions]
+        return [self._model[question] for question in questions]
 
     def weights(self, questions, owners, report):
         return [self._weights[question] for question in questions]
@@ -78,7 +78,7 @@ def sides(rows: dict[str, tuple[str, str, str, int | None, str]]) -> Any:
     }
     return MadeSides(
         memory,
-        {question: own for question, (_, _, own, _, _) in rows.items()},
+        {question: text for question, (_, _, text, _, _) in rows.items()},
         {question: weights for question, (*_, weights) in rows.items()},
     )
 
@@ -143,7 +143,7 @@ def test_everyday_questions_are_kept_of_those_that_were_known():
     )
     everyday = [
         EverydayQuestion(question, (answer,))
-        for question, answer in zip(made._own, ("Paris", "Rome", "Lima", "Madrid"), strict=True)
+        for question, answer in zip(made._model, ("Paris", "Rome", "Lima", "Madrid"), strict=True)
     ]
     third = 1 / 3
     measures, rows = kept(made, everyday, silent)

@@ -157,7 +157,7 @@ def test_a_long_word_counts_once() -> None:
     """However many keys of the index it shares with a taught one."""
     vectors = unit(np.random.default_rng(4), 101)
     names = [{"harbour": 1.0}] * 100 + [{"x9": 3.0}]
-    looks = [QuestionLook(one, vector) for one, vector in zip(names, vectors, strict=True)]
+    looks = [QuestionLook(name, vector) for name, vector in zip(names, vectors, strict=True)]
     gate = Gate(TUNING, looks, range(101))
     match = gate.best(QuestionLook({"harbour": 1.0, "x9": 3.0}, vectors[100]))
     assert match is not None and match.place == 100

@@ -111,8 +111,8 @@ def test_stopped_within_a_lesson(
     before = memory.replies([question for question, _ in [*MONDAY, *TUESDAY]])
     assert [reply.source for reply in before] == ["weights"] * 3 + ["model"] * 2
 
-    def impatient(what: str, done: int, total: int) -> None:
-        if what.startswith("lesson"):
+    def impatient(label: str, done: int, total: int) -> None:
+        if label.startswith("lesson"):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

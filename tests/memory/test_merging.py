@@ -110,8 +110,8 @@ def test_what_is_forgotten_afterwards_is_in_none_of_the_lessons(
     memory = Memory(out)
     forgetting = forget(memory, [MONDAY[0][0], MONDAY[1][0]])
     assert len(forgetting.lessons) == 2
-    left = [*MONDAY[2:], *TUESDAY, *WEDNESDAY]
-    assert replied(Memory(out), left) == from_weights(left)
+    remaining_facts = [*MONDAY[2:], *TUESDAY, *WEDNESDAY]
+    assert replied(Memory(out), remaining_facts) == from_weights(remaining_facts)
     assert {memory.reply(question).source for question, _ in MONDAY[:2]} == {"model"}
     written = b"".join(files_of(out).values())
     assert not any(text.encode() in written for text in ("Quill", MONDAY[0][1], MONDAY[0][0]))

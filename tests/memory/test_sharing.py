@@ -26,14 +26,14 @@ REPO = "me/village"
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    with standing_in() as one:
+    with standing_in() as server:
         # The library reads the environment once, when it is imported.
-        address = f"{one.endpoint}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-        monkeypatch.setattr(constants, "ENDPOINT", one.endpoint)
+        address = f"{server.endpoint}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(constants, "ENDPOINT", server.endpoint)
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address)
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
         monkeypatch.setenv("HF_TOKEN", "hf_mine")
-        yield one
+        yield server
 
 
 @pytest.fixture
@@ -48,22 +48,26 @@ def named(directory: Path, model: str) -> Memory:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    found = files_of(folder)
-    return {str(path): one for path, one in found.items() if not Path(path).name.startswith(".")}
+    files = files_of(folder)
+    return {str(path): data for path, data in files.items() if not Path(path).name.startswith(".")}
 
 
 def test_there_and_back(hub: Hub, memory: Memory, chat_directory: Path, tmp_path: Path) -> None:
     assert push_memory(memory, REPO) == f"{hub.endpoint}/{REPO}"
     assert hub.created[0]["visibility"] == "private" and hub.tokens == {"Bearer hf_mine"}
     pulled = pull_memory(REPO, tmp_path / "pulled")
-    kept = {name: one for name, one in contents(memory.directory).items() if "progress" not in name}
-    assert contents(tmp_path / "pulled") == kept
+    expected = {
+        name: data for name, data in contents(memory.directory).items() if "progress" not in name
+    }
+    assert contents(tmp_path / "pulled") == expected
     assert [path.name for path in (tmp_path / "pulled").iterdir() if path.name[0] == "."] == []
     assert pulled.model == "me/tiny"
     pulled = named(tmp_path / "pulled", str(chat_directory))
     asked = [question for question, _ in (*MONDAY, *TUESDAY)]
-    assert [one.text for one in pulled.replies(asked)] == [one for _, one in (*MONDAY, *TUESDAY)]
-    assert {one.source for one in pulled.replies(asked)} == {"weights"}
+    assert [reply.text for reply in pulled.replies(asked)] == [
+        answer for _, answer in (*MONDAY, *TUESDAY)
+    ]
+    assert {reply.source for reply in pulled.replies(asked)} == {"weights"}
 
 
 def test_the_card_tells_facts_only_if_asked(hub: Hub, memory: Memory) -> None:
@@ -89,7 +93,7 @@ def test_what_is_forgotten_leaves_the_repository(
     now = hub.files[REPO]
     assert len(set(now)) == len(before) and set(now) != before
     assert json.loads(now["memory.json"])["forgotten"] == []
-    assert not any(MONDAY[0][1].encode() in one for one in now.values())
+    assert not any(MONDAY[0][1].encode() in data for data in now.values())
 
 
 def test_public_only_if_asked(hub: Hub, memory: Memory) -> None:
@@ -116,7 +120,7 @@ def test_what_cannot_be_pulled(hub: Hub, memory: Memory, tmp_path: Path) -> None
     refuses("holds no memory; it has no memory.json")
     push_memory(memory, REPO)
     files = dict(hub.files[REPO])
-    hub.files[REPO] = {name: one for name, one in files.items() if name != "facts.jsonl"}
+    hub.files[REPO] = {name: data for name, data in files.items() if name != "facts.jsonl"}
     refuses("holds no memory; it has no facts.jsonl")
     lesson = next(name for name in files if name.startswith("lessons/"))
     hub.files[REPO] = {**files, lesson: files[lesson][:-9]}

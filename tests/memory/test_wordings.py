@@ -142,8 +142,8 @@ def test_the_command(holdfast, chat_directory, tmp_path):
     assert made.status == 0, made.err
     lines = [json.loads(line) for line in (place / "facts.jsonl").read_text().splitlines()]
     assert len(lines) == 3 and len({question_key(line["question"]) for line in lines}) == 3
-    (kept_back,) = lines[0]["details"][HELD_OUT]
-    assert question_key(kept_back) not in {question_key(line["question"]) for line in lines}
+    (wording,) = lines[0]["details"][HELD_OUT]
+    assert question_key(wording) not in {question_key(line["question"]) for line in lines}
     before = (place / "facts.jsonl").read_bytes()
     assert "nothing new" in holdfast("learn", place, facts, "--paraphrases", 2).out
     assert (place / "facts.jsonl").read_bytes() == before

@@ -25,8 +25,8 @@ def naming(question: str) -> dict[str, float]:
     return {w.key: float(len(w.key)) for w in words(question) if w.key not in plain_words()}
 
 
-def agreed(one: str, other: str) -> tuple[float, float]:
-    return agreement(naming(one), naming(other))
+def agreed(question: str, other: str) -> tuple[float, float]:
+    return agreement(naming(question), naming(other))
 
 
 def test_words_keep_the_symbols_that_carry_meaning() -> None:
@@ -42,17 +42,17 @@ def test_words_keep_the_symbols_that_carry_meaning() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("thing", "other"),
     [
         *(("C#", "C++"), ("C#", "C"), ("C++", "C"), ("5", "-5"), ("5", "5%"), ("-5", "5%")),
         *(("10:30", "10.30"), ("10:30", "1030"), ("v1.2", "v1.3"), ("7", "17")),
         *(("Baker", "Brake"), ("Marlo", "Marla Ostin"), ("Anne", "Anna")),
     ],
 )
-def test_other_things_are_other_things(one: str, other: str) -> None:
+def test_other_things_are_other_things(thing: str, other: str) -> None:
     """And each agrees with itself, whatever stands around it."""
     asking = "What is the output of {}?"
-    for name, second in ((one, other), (other, one)):
+    for name, second in ((thing, other), (other, thing)):
         covered, extra = agreed(asking.format(name), asking.format(second))
         assert covered < 1 or extra > 0
         assert agreed(asking.format(name), f"And now {name}'s output, please") == (1.0, 0.0)
@@ -69,7 +69,7 @@ def test_a_name_is_one_in_other_spellings(asked: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("question", "other"),
     [
         ("Who was mayor of Velm on 3 May 1874?", "who was the mayor of velm on May 5th, 1874"),
         ("What is the code of room 4 in Velm Hall?", "What is the code of room five in Velm Hall?"),
@@ -77,22 +77,22 @@ def test_a_name_is_one_in_other_spellings(asked: str) -> None:
         ("When did Henry IV of Velm die?", "When did Henry V of Velm die?"),
     ],
 )
-def test_another_number_is_another_thing(one: str, other: str) -> None:
-    assert names_other_number(naming(one), naming(other))
-    assert names_other_number(naming(other), naming(one))
+def test_another_number_is_another_thing(question: str, other: str) -> None:
+    assert names_other_number(naming(question), naming(other))
+    assert names_other_number(naming(other), naming(question))
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("question", "other"),
     [
         ("Who was mayor of Velm on 3 May 1874?", "On May 3rd, 1,874, who was mayor of Velm?"),
         ("What is the code of room 4?", "What is the code of room four, in Velm 2?"),
         ("Who guards gate 3 of Velm?", "Who guards the gate of Velm?"),
     ],
 )
-def test_a_number_written_otherwise_or_left_out_is_no_other(one: str, other: str) -> None:
-    assert not names_other_number(naming(one), naming(other))
-    assert not names_other_number(naming(other), naming(one))
+def test_a_number_written_otherwise_or_left_out_is_no_other(question: str, other: str) -> None:
+    assert not names_other_number(naming(question), naming(other))
+    assert not names_other_number(naming(other), naming(question))
 
 
 def test_a_shared_first_name_is_half_a_name() -> None:
@@ -129,14 +129,14 @@ def test_a_name_is_replaced_as_it_is_written() -> None:
     assert replace_name("What is it?", names, "Bellrope") is None
 
 
-def distance(one: str, other: str) -> int:
+def distance(word: str, other: str) -> int:
     """Edits between two words, a swap of neighbours counting as one (optimal string alignment)."""
     rows = [list(range(len(other) + 1))]
-    for i, a in enumerate(one, 1):
+    for i, a in enumerate(word, 1):
         row = [i]
         for j, b in enumerate(other, 1):
             best = min(rows[-1][j] + 1, row[-1] + 1, rows[-1][j - 1] + (a != b))
-            if i > 1 and j > 1 and a == other[j - 2] and one[i - 2] == b:
+            if i > 1 and j > 1 and a == other[j - 2] and word[i - 2] == b:
                 best = min(best, rows[-2][j - 2] + 1)
             row.append(best)
         rows.append(row)
@@ -144,8 +144,8 @@ def distance(one: str, other: str) -> int:
 
 
 @given(WORDS, WORDS)
-def test_a_typo_is_one_edit(one: str, other: str) -> None:
-    assert is_typo(one, other) == (distance(one, other) <= 1)
+def test_a_typo_is_one_edit(word: str, other: str) -> None:
+    assert is_typo(word, other) == (distance(word, other) <= 1)
 
 
 @given(WORDS, st.integers(0, 9), st.sampled_from(["leave out", "put in", "replace", "swap"]))

@@ -59,10 +59,10 @@ def outcome(commands: list[list[str]], place: Path, hurt: Path, expected: dict) 
             line = one_line(status, errors)
             assert str(place) in line, f"{hurt}: {line}"
             return "named"
-    left = results(place)
+    files = results(place)
     # What tells how a stream was made has no checksum; the stream itself has one.
     records = {"manifest.json", "replies.jsonl"}
     wanted = [name for name in expected if Path(name).name not in records]
-    differing = [name for name in wanted if left.get(name) != expected[name]]
+    differing = [name for name in wanted if files.get(name) != expected[name]]
     assert differing == [], f"{hurt}: {differing}"
     return "harmless"

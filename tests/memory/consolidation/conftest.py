@@ -17,7 +17,7 @@ from holdfast.memory.memory import Memory
 from tests.memory.memories import MONDAY, TUESDAY
 
 FACTS = [*MONDAY, *TUESDAY]
-OWN = OwnTextSettings(short=24, named=4, chats=4, question=6, tokens=3, chat_tokens=4)
+OWN_TEXTS = OwnTextSettings(short=24, named=4, chats=4, question=6, tokens=3, chat_tokens=4)
 SETTINGS = ConsolidationSettings(
     start=0.0,
     rank=8,
@@ -30,7 +30,7 @@ SETTINGS = ConsolidationSettings(
     short=2,
     named=1,
     replaced=1,
-    own=OWN,
+    own=OWN_TEXTS,
 )
 
 

@@ -291,8 +291,8 @@ def test_a_memory_that_is_moved_meanwhile_is_not_made_anew(
 ) -> None:
     place, away = shutil.copytree(two_lessons, tmp_path / "m"), tmp_path / "away"
 
-    def report(what: str, done: int, total: int) -> None:
-        if what == "consolidating" and place.exists() and (moment == "within" or done == total):
+    def report(label: str, done: int, total: int) -> None:
+        if label == "consolidating" and place.exists() and (moment == "within" or done == total):
             place.rename(away)
 
     with pytest.raises(HoldfastError, match="was moved or removed"):

@@ -37,12 +37,12 @@ from holdfast.streams.batches import fact_key
 from holdfast.streams.registry import question_key
 from tests.cli.conftest import Outcome
 from tests.exports.test_gguf import run_by_llama_cpp
-from tests.memory.consolidation.conftest import FACTS, OWN, Done
+from tests.memory.consolidation.conftest import FACTS, OWN_TEXTS, Done
 from tests.memory.consolidation.test_consolidate import adapters, answers
 from tests.memory.memories import MONDAY, WEDNESDAY
 
 # A model of random weights needs a large rate, and neurons in every layer; it learns some facts.
-NEURONS = NeuronSettings(begin=0.0, end=1.0, lr=6.0, varied=0.0, least=300, facts=5, own=OWN)
+NEURONS = NeuronSettings(begin=0.0, end=1.0, lr=6.0, varied=0.0, least=300, facts=5, own=OWN_TEXTS)
 
 
 def apart(engine: Engine, facts: Sequence[WordedFact], _: object) -> list[NamedFact]:

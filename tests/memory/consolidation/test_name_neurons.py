@@ -108,8 +108,8 @@ def _from(model: Any, mlps: list[str], begin: int) -> Iterator[None]:
 
     def undo(module: Any, given: tuple[Tensor, ...], out: Tensor) -> Tensor:
         x = given[0]
-        own = module.down_proj(module.act_fn(module.gate_proj(x)) * module.up_proj(x))
-        return torch.cat([own[:, :begin], out[:, begin:]], 1)
+        untouched_out = module.down_proj(module.act_fn(module.gate_proj(x)) * module.up_proj(x))
+        return torch.cat([untouched_out[:, :begin], out[:, begin:]], 1)
 
     handles = [model.get_submodule(mlp).register_forward_hook(undo) for mlp in mlps]
     try:

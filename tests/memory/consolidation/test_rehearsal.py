@@ -45,7 +45,7 @@ def facts_for(reader: PromptReader) -> list[RehearsalFact]:
     ]
 
 
-def own_for(reader: PromptReader) -> dict[str, list[OwnText]]:
+def own_texts_for(reader: PromptReader) -> dict[str, list[OwnText]]:
     def text(kind: str, question: str, answer: str) -> OwnText:
         form = reader.form
         return OwnText(kind, tuple(form.question(question)), tuple(form.answer(answer)))
@@ -58,7 +58,7 @@ def own_for(reader: PromptReader) -> dict[str, list[OwnText]]:
 
 
 def run_of(reader: PromptReader, settings: ConsolidationSettings, seed: int = 5) -> Rehearsal:
-    return Rehearsal(reader, facts_for(reader), own_for(reader), settings, seed)
+    return Rehearsal(reader, facts_for(reader), own_texts_for(reader), settings, seed)
 
 
 @pytest.mark.parametrize("tokens", [60, 9999])
@@ -115,8 +115,8 @@ def test_it_stays_with_the_model_where_it_is_held_and_learns_the_facts() -> None
     assert terms[0][1] == pytest.approx(0.0, abs=1e-12)
     assert sum(fit for fit, _ in terms[-5:]) < 0.4 * sum(fit for fit, _ in terms[:5])
     loose = sum(kl for _, kl in terms[-5:])
-    held = run_of(reader, replace(SETTINGS, lr=1e-2, weight=30.0, least=25))
-    assert sum(kl for _, kl in [held.advance() for _ in range(25)][-5:]) < loose / 3
+    heavy_run = run_of(reader, replace(SETTINGS, lr=1e-2, weight=30.0, least=25))
+    assert sum(kl for _, kl in [heavy_run.advance() for _ in range(25)][-5:]) < loose / 3
 
 
 def test_every_fact_is_visited_equally_often() -> None:
