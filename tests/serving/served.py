@@ -52,7 +52,7 @@ class Served:
     ) -> tuple[int, Any]:
         """A response's status and its JSON value."""
         place = urlsplit(self.url)
-        connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=120)
+        connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=300)
         with contextlib.closing(connection):
             connection.request(method, path, body, headers)
             response = connection.getresponse()

@@ -14,7 +14,6 @@ from holdfast.memory.states import lesson_states
 from tests.serving.chat_memories import (
     FACTS,
     LATER,
-    MANY,
     MORE,
     NEW,
     UNTAUGHT,
@@ -23,6 +22,8 @@ from tests.serving.chat_memories import (
 )
 from tests.serving.served import serving
 
+# A lesson that is still learned when a slow machine's browser has drawn its row.
+LONG = [(f"Who tends garden {number} of Ostra?", f"Gardener {number}") for number in range(60)]
 SCRIPT = "<img src=x onerror='window.ran = true'><script>window.ran = true</script>"
 
 
@@ -87,7 +88,7 @@ def test_ask_teach_and_look(page: Page, chat_memory: Path, tmp_path: Path) -> No
 def test_lessons_that_wait_are_cancelled(page: Page, chat_memory: Path, tmp_path: Path) -> None:
     place = copied(chat_memory, tmp_path / "m")
     with serving(place, "--teach") as server:
-        assert server.post("/facts", tasks(MANY, NEW))[0] == 202
+        assert server.post("/facts", tasks(LONG, NEW))[0] == 202
         page.goto(server.url)
         queue = page.get_by_label("Lessons that are not learned yet")
         expect(queue.locator("li")).to_have_count(2)
@@ -105,7 +106,7 @@ def test_a_lesson_is_followed_where_others_are_cancelled(
 ) -> None:
     place = copied(chat_memory, tmp_path / "m")
     with serving(place, "--teach") as server:
-        assert server.post("/facts", tasks(MANY, LATER))[0] == 202
+        assert server.post("/facts", tasks(LONG, LATER))[0] == 202
         page.goto(server.url)
         page.get_by_label("Question to learn").fill(NEW[0][0])
         page.get_by_label("Its answer").fill(NEW[0][1])
@@ -118,7 +119,7 @@ def test_a_lesson_is_followed_where_others_are_cancelled(
         queue.get_by_role("button", name="Cancel lesson 2").click()
         expect(lesson).to_contain_text("Learned.", timeout=180_000)
         assert server.ask(NEW[0][0])["text"] == NEW[0][1]
-        assert server.post("/facts", tasks(MANY))[0] == 202
+        assert server.post("/facts", tasks(LONG))[0] == 202
         page.get_by_label("Question to learn").fill("Who?")
         page.get_by_label("Its answer").fill("Ann")
         page.keyboard.press("Enter")
