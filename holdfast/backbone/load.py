@@ -18,7 +18,7 @@ from transformers.utils import logging as transformers_logging
 
 from holdfast.backbone.model import Backbone
 from holdfast.core.collecting import nothing_to_collect
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, reason_of
 from holdfast.core.hub import hub_or_cache
 from holdfast.core.processes import local_rank, world_size
 from holdfast.model.check import check_all_read, check_tokenizer, check_weights, refuse_pipes
@@ -200,7 +200,7 @@ def _reading(
         with hub as reachable, nothing_to_collect():
             yield
     except (OSError, ValueError, KeyError, ImportError, SafetensorError) as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = reason_of(error, 200)
         if not reachable and isinstance(error, OSError):
             reason = "no directory, nor in the hub's cache, and the hub does not answer"
         if attention is not None and "attention" in reason.lower():

@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, reason_of
 
 LONGEST = 900  # characters of a passage, where its sentences allow it
 _MARKDOWN = (".md", ".markdown")
@@ -122,7 +122,7 @@ def _pdf(file: Path) -> list[tuple[str, str]]:
             raise HoldfastError(f"{file}: is locked with a password; save it without one")
         texts = [page.extract_text() for page in reader.pages]
     except (PyPdfError, ValueError, KeyError, TypeError, AttributeError) as error:
-        reason = " ".join(str(error).split())[:100]
+        reason = reason_of(error, 100)
         raise HoldfastError(f"{file}: is no readable PDF ({reason}); save it anew") from error
     # A line is broken where the page ends; a word may be broken with a hyphen.
     joined = (re.sub(r"(?<=\w)-\n(?=[a-z])", "", text) for text in texts)

@@ -17,7 +17,7 @@ from holdfast.backbone.generation.sampling import continue_rows, rows_that_fit
 from holdfast.backbone.generation.steps import steps_for
 from holdfast.backbone.model import Backbone
 from holdfast.builders.text_model import Answer, Failure, Prompt, SamplingParameters, text_before
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, reason_of
 from holdfast.core.seeding import generator
 
 # More prompts would sort into batches with less padding, but show progress less often.
@@ -85,7 +85,7 @@ class BackboneModel:
                 messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
             )
         except (TemplateError, ValueError) as error:
-            reason = " ".join(str(error).split())[:200]
+            reason = reason_of(error, 200)
             raise HoldfastError(
                 f"{self.name}: its chat template does not take a system and a user message "
                 f"({reason}); choose another model"

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from holdfast.builders.text_model import Failure, Prompt, SamplingParameters, TextModel
+from holdfast.builders.text_model import Failure, Prompt, Report, SamplingParameters, TextModel
 from holdfast.core.errors import HoldfastError
 from holdfast.streams.registry import question_key
-
-Report = Callable[[int, int, str], None]  # questions done, questions in all, a note
 
 
 class Paraphraser(Protocol):

@@ -41,7 +41,7 @@ class Failure:
     reason: str
 
 
-Report = Callable[[int, int, str], None]  # items found, items in all, a note
+Report = Callable[[int, int, str], None]  # how many are done, of how many, a note
 Answer = list[str] | Failure  # one text per sample
 
 

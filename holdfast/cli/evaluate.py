@@ -45,7 +45,7 @@ def evaluate(
     if as_json:
         print(json_line(evaluation.values()))
     else:
-        from holdfast.memory.evaluation.telling import about_lines, notes, table_rows
+        from holdfast.memory.evaluation.table import about_lines, notes, table_rows
 
         print("\n".join(about_lines(evaluation)))
         print_table(["", "of", "memory", "weights", "list"], table_rows(evaluation))

@@ -46,7 +46,7 @@ def evaluate_edits(
         from holdfast.memory.evaluation.edits import LABELS
         from holdfast.memory.evaluation.edits import evaluate_edits as measure
         from holdfast.memory.evaluation.probes import everyday_questions
-        from holdfast.memory.evaluation.telling import about_lines, notes, table_rows
+        from holdfast.memory.evaluation.table import about_lines, notes, table_rows
 
     edited, common = read_edits(edits, limit, seed), everyday_questions(everyday)
     fresh = not is_memory(memory)

@@ -5,23 +5,22 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Option
 
 from holdfast.cli.learn import AnswerColumn, QuestionColumn
 from holdfast.cli.progress import loading
 from holdfast.core.errors import HoldfastError
+from holdfast.memory.evaluation.scoring import evenly
 
 if TYPE_CHECKING:
     from holdfast.builders.text_model import TextModel
-    from holdfast.streams import Item, Stream
+from holdfast.streams import Item, Stream
 
 Out = Annotated[Path, Option(help="The stream's directory; `run` takes it as stream.name.")]
 Layout = Literal["released", "jsonl", "datasets", "table"]  # how a stream is written
-Value = TypeVar("Value")
 _WIDTH = 13
 FEW = 5
 # Of a stream's provenance; model: the one that filtered or wrote it.
@@ -122,7 +121,7 @@ def inspect(
             texts.append(f"... {len(counts)} in all")
         if counts:
             say(key, ", ".join(texts))
-    for item in spread(items, examples):
+    for item in evenly(items, examples):
         print_example(item.question, (item.answer, *item.aliases))
 
 
@@ -154,12 +153,6 @@ def print_items(items: list[Item], tokenizer: Any, backbone: str) -> None:
     for question in twice[:FEW]:
         its_answers = sorted({item.answer for item in items if item.question == question})
         print_example(question, tuple(its_answers))
-
-
-def spread(values: Sequence[Value], count: int) -> list[Value]:
-    """At most ``count`` values, evenly spaced, beginning with the first."""
-    count = min(count, len(values))
-    return [values[index * len(values) // count] for index in range(count)]
 
 
 def print_example(question: str, answers: tuple[str, ...]) -> None:

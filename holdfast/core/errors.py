@@ -53,6 +53,11 @@ def error_of(code: str, text: str) -> HoldfastError:
     return kinds.get(code, HoldfastError)(text)
 
 
+def reason_of(error: BaseException, longest: int | None = None) -> str:
+    """What an error says, as one line of at most so many characters."""
+    return " ".join(str(error).split())[:longest]
+
+
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """The known name most similar to ``name``, as a question; all names when none is similar."""
     names = list(names)

@@ -11,7 +11,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, reason_of
 from holdfast.core.mechanisms import ALIASES, BY_TAG, VANILLA
 
 ANCHORS, ALLOCATIONS, STREAMS = "holdfast.anchors", "holdfast.allocations", "holdfast.streams"
@@ -92,6 +92,6 @@ def loaded(group: str, entry: EntryPoint) -> Any:
         package = entry.dist.name if entry.dist is not None else "the package that defines it"
         raise HoldfastError(
             f"entry point {group}:{entry.name} of {entry.value} cannot be loaded "
-            f"({type(error).__name__}: {' '.join(str(error).split())}); repair or uninstall "
+            f"({type(error).__name__}: {reason_of(error)}); repair or uninstall "
             f"{package}"
         ) from error

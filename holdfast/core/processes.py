@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.core.errors import HoldfastError, InUseError
+from holdfast.core.errors import HoldfastError, InUseError, reason_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -262,7 +262,7 @@ def _connected() -> Iterator[None]:
 
 def _reason(error: Exception) -> str:
     """The words of an error of torch, without the place in its source."""
-    words = re.sub(r"^\[\S+\] ", "", " ".join(str(error).split()))
+    words = re.sub(r"^\[\S+\] ", "", reason_of(error))
     return words.partition(". This is")[0][:120]
 
 

@@ -5,15 +5,21 @@ from __future__ import annotations
 import gc
 import os
 from pathlib import Path
-from typing import Literal, get_args
 
 from safetensors import SafetensorError
 
-from holdfast.core.errors import HoldfastError, did_you_mean
+from holdfast.core.errors import HoldfastError, did_you_mean, reason_of
 from holdfast.core.files import atomic_directory, check_place
 from holdfast.exports.card import card
 from holdfast.exports.check import Checked, check, expected
-from holdfast.exports.formats import check_known_base, check_peft, write_adapter, write_model
+from holdfast.exports.formats import (
+    Format,
+    check_format,
+    check_known_base,
+    check_peft,
+    write_adapter,
+    write_model,
+)
 from holdfast.exports.gguf import only_the_file
 from holdfast.learning.recorded import Recorded
 from holdfast.learning.state import Commit
@@ -21,8 +27,6 @@ from holdfast.learning.taught import taught
 from holdfast.memory.record import is_memory
 from holdfast.results.record import is_trajectory
 from holdfast.streams.item import quoted
-
-Format = Literal["peft", "hf", "gguf"]
 
 
 def export(
@@ -55,7 +59,7 @@ def export(
     Source: eq. app-shared, eq. app-merge, eq. app-olora-forward.
     """
     directory, out = Path(directory), Path(out)
-    _check_format(to)
+    check_format(to)
     recorded = _recorded(directory)
     check_place(out)
     commit = boundary(recorded, after_task, before=before, after=after)
@@ -96,13 +100,8 @@ def export(
                 only_the_file(folder, checked=checked)
             return result
     except SafetensorError as error:  # how safetensors reports a full disk
-        reason = " ".join(str(error).split())
+        reason = reason_of(error)
         raise HoldfastError(f"{out}: cannot be written ({reason}); free some space") from error
-
-
-def _check_format(to: str) -> None:
-    if to not in get_args(Format):
-        raise HoldfastError(f'--to {to}: is no format; give "peft", "hf" or "gguf"')
 
 
 def boundary(

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from peft import LoraConfig, PeftConfig, PeftModel, get_peft_model
@@ -29,9 +29,17 @@ from holdfast.learning.state import Commit, Store, factors_file
 from holdfast.model.fetch import has_short_name
 from holdfast.model.quiet import quiet
 
+Format = Literal["peft", "hf", "gguf"]
+
 BASE = "base"  # the folder of an export that holds the embedded backbone
 _ADAPTER = "default"
 _SEED_ROW = "seed_row"
+
+
+def check_format(to: str) -> None:
+    """Raise HoldfastError for a format that is not written."""
+    if to not in get_args(Format):
+        raise HoldfastError(f'--to {to}: is no format; give "peft", "hf" or "gguf"')
 
 
 def write_model(recorded: Recorded, commit: Commit, folder: Path) -> None:

@@ -27,7 +27,7 @@ from gguf import (
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, reason_of
 from holdfast.model.quiet import quiet
 
 FILE = "model.gguf"
@@ -211,7 +211,7 @@ def _check(model: Any, tokenizer: Any, file: Path) -> None:
             )
             its_tokenizer: Any = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
     except (RuntimeError, ValueError, KeyError) as error:
-        reason = " ".join(str(error).split())
+        reason = reason_of(error)
         raise HoldfastError(
             f"{file}: transformers cannot read what was written ({reason}); nothing is kept; "
             "--no-check writes it all the same"

@@ -24,6 +24,7 @@ from transformers import AutoModelForCausalLM
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import atomic_directory, check_place
 from holdfast.exports.card import python_literal
+from holdfast.exports.formats import check_format
 from holdfast.exports.gguf import FILE, only_the_file
 from holdfast.memory.lesson import LessonSettings
 from holdfast.memory.looks import GATE
@@ -49,6 +50,7 @@ def export_memory(directory: Path, to: str, out: Path, *, checked: bool = True) 
     facts that it should answer; returns how many were right. Raises HoldfastError where the memory
     is not consolidated in that form, and where what was written answers otherwise.
     """
+    check_format(to)
     check_place(out)
     memory = Memory(directory)
     learned = _learned(memory, to)

@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.builders.paraphrases import Paraphraser, Report, Rules
+from holdfast.builders.paraphrases import Paraphraser, Rules
+from holdfast.builders.text_model import Report
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import FOR_EVER, MOMENT, lock_directory

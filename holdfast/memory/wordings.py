@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from holdfast.builders.paraphrases import Paraphraser, Report
+from holdfast.builders.paraphrases import Paraphraser
+from holdfast.builders.text_model import Report
 from holdfast.core.errors import HoldfastError
 from holdfast.memory.spelling import loose_key
 from holdfast.streams import Item, Stream, Task

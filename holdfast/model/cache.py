@@ -21,7 +21,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, reason_of
 from holdfast.core.files import json_text, write_json
 from holdfast.core.own import refuse_links, regular, remove_folder
 
@@ -143,7 +143,7 @@ def locked(key: str, report: Report) -> Iterator[None]:
 
 def unwritable(place: Path, error: BaseException) -> HoldfastError:
     """The line for a place that cannot be written, a full disk first of all."""
-    reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+    reason = getattr(error, "strerror", None) or reason_of(error)
     return HoldfastError(
         f"{place}: cannot be written ({reason}); free some space or name another cache in "
         "HOLDFAST_CACHE, then run the same command again"

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, reason_of
 from holdfast.core.hub import hub_or_cache
 from holdfast.model.cache import Report
 from holdfast.model.check import check_directory
@@ -91,7 +91,7 @@ def _one_line(name: str) -> Iterator[None]:
     except HFValidationError as error:
         raise HoldfastError(f"{name}: is no name of a model, no file and no directory") from error
     except (HfHubHTTPError, OSError) as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = reason_of(error, 200)
         raise HoldfastError(f"{name}: cannot be fetched from the hub ({reason})") from error
 
 

@@ -13,7 +13,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.pytorch_utils import Conv1D
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, reason_of
 from holdfast.model.check import check_all_read, check_directory
 from holdfast.model.fetch import find
 from holdfast.model.quiet import quiet
@@ -66,7 +66,7 @@ def _loading(part: str, directory: Path) -> Iterator[None]:
         with quiet():
             yield
     except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = reason_of(error, 200)
         raise HoldfastError(
             f"{directory}: no {part} could be loaded ({reason}); name a directory written by "
             "save_pretrained"

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from holdfast.core.config import Config
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, reason_of
 from holdfast.core.seeding import generator
 from holdfast.model.targets import target_maps
 
@@ -73,7 +73,7 @@ def with_lora(model: Any, settings: LoraSettings) -> PeftModel:
         try:
             return get_peft_model(model, config)
         except ValueError as error:  # such as for maps that Mamba's layers read without calling
-            reason = " ".join(str(error).split())[:200]
+            reason = reason_of(error, 200)
             raise HoldfastError(
                 f"lora.targets: PEFT does not adapt all maps that they name ({reason}); name others"
             ) from error

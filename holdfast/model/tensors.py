@@ -12,6 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from holdfast.core.errors import reason_of
 from holdfast.core.files import atomic_write
 from holdfast.core.own import regular
 
@@ -52,7 +53,7 @@ def read_tensors(path: Path, only: str | None = None) -> tuple[dict[str, torch.T
                 raise ValueError(f"{name} has other contents than were written")
         return tensors, metadata["note"]
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(" ".join(str(error).split())[:100]) from error
+        raise ValueError(reason_of(error, 100)) from error
 
 
 def _digest(tensor: torch.Tensor) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, reason_of
 from holdfast.core.files import atomic_directory
 from holdfast.streams.rows import KEYS, Columns, details_of, stream_of, values_of
 from holdfast.streams.stream import Stream
@@ -35,7 +35,7 @@ def read_dataset(
         table = datasets.load_from_disk(str(path))
     # IndexError: the first of its tables is taken, and a dataset without rows has none
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = reason_of(error, 200)
         raise HoldfastError(f"{path}: is no dataset that can be read ({reason})") from None
     if isinstance(table, datasets.DatasetDict):
         table = one_split(table, path)

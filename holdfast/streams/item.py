@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, reason_of
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def _check_details(details: Mapping[str, Any]) -> None:
         json.dumps(dict(details), ensure_ascii=False, allow_nan=False).encode()
     # Halves of surrogate pairs, NaN, infinities, types that JSON lacks, values nested too deeply.
     except (ValueError, TypeError, RecursionError) as error:
-        reason = " ".join(str(error).split())
+        reason = reason_of(error)
         raise HoldfastError(
             f'"details" cannot be kept as JSON ({reason}); correct it, or leave it out'
         ) from None

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, reason_of
 from holdfast.core.files import write_text_atomically
 from holdfast.streams.item import quoted
 from holdfast.streams.rows import Columns, stream_of, values_of, without_null
@@ -85,7 +85,7 @@ def json_object(raw: bytes) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise HoldfastError("is no UTF-8 text; save the file as UTF-8") from None
     except (ValueError, RecursionError) as error:
-        reason = " ".join(str(error).split())
+        reason = reason_of(error)
         raise HoldfastError(f"is no JSON ({reason}); write one {EXAMPLE} a line") from None
     if not isinstance(values, dict):
         raise HoldfastError(f"is no JSON object; write one {EXAMPLE} a line")

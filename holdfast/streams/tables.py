@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, reason_of
 from holdfast.core.files import atomic_write, write_text_atomically
 from holdfast.streams.item import quoted
 from holdfast.streams.rows import (
@@ -210,7 +210,7 @@ def _read_json(path: Path) -> tuple[Records, Parse]:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        reason = " ".join(str(error).split())
+        reason = reason_of(error)
         raise HoldfastError(f"{path}: is no JSON ({reason}); write a list of objects") from None
     if isinstance(content, dict):
         lists = [value for value in content.values() if isinstance(value, list)]
@@ -238,7 +238,7 @@ def _read_binary(path: Path, columns: Columns) -> tuple[Records, Parse]:
     except (FileNotFoundError, PermissionError, HoldfastError):
         raise
     except Exception as error:  # noqa: BLE001  # each library has errors of its own
-        reason = " ".join(str(error).split())[:200]
+        reason = reason_of(error, 200)
         raise HoldfastError(f"{path}: is no table that can be read ({reason})") from None
     if not rows:
         return [], dict

@@ -13,7 +13,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, reason_of
 from holdfast.studies.cell import Cell, Outcome
 from holdfast.studies.executor import (
     LAST,
@@ -162,7 +162,7 @@ def _connected(address: str | None) -> Any:
     try:
         ray.init(address or "local", include_dashboard=None if address else False, **quiet)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        reason = " ".join(str(error).split())
+        reason = reason_of(error)
         raise HoldfastError(f"Ray at {address or 'this machine'}: {reason}") from error
     return ray
 

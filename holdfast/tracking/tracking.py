@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from holdfast.core.config import sha256_of
-from holdfast.core.errors import HoldfastError, did_you_mean
+from holdfast.core.errors import HoldfastError, did_you_mean, reason_of
 from holdfast.learning.config import RunConfig
 from holdfast.learning.progress import OptimiserStep, Progress, Several
 from holdfast.results import RecallMatrix, final, retention_by_age
@@ -268,5 +268,5 @@ class Tracking(Progress):
             act()
         except Exception as error:  # noqa: BLE001 a client may raise anything; the run goes on
             self._given_up = True
-            words = " ".join(str(error).split()) or type(error).__name__
+            words = reason_of(error) or type(error).__name__
             self._tell(f"--track {self._name}: {words}; the run goes on without it")

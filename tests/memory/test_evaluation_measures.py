@@ -27,7 +27,7 @@ from holdfast.memory.evaluation.result import (
     write_evaluation,
 )
 from holdfast.memory.evaluation.stages import exactly, generated, kept, unknown
-from holdfast.memory.evaluation.telling import notes, table_rows
+from holdfast.memory.evaluation.table import notes, table_rows
 from holdfast.streams import Item
 from holdfast.streams.answers import says
 from tests.tiny import byte_tokenizer, tiny_llama

@@ -146,6 +146,7 @@ def changed(kind: Study, **values: Any) -> dict[str, Any]:
         (changed("search", seeds=[]), "seeds = []"),
         (changed("search", seeds=[41, 41]), "41 is there twice"),
         (changed("search", seeds=[-1]), "seeds.0 = -1"),
+        (changed("search", order_seed=-1), "order_seed = -1"),
         (changed("search", set={"stream": {"tasks": 8}}), "stream is a section"),
         (changed("search", set={"seed": 8}), "seed is set by the study itself"),
         (changed("search", space={"a": ["none", "si"]}), "10 survivors at horizon 50, and only 1"),

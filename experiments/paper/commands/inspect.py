@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.stream import FEW, print_example, print_items, say, spread
+from holdfast.cli.stream import FEW, print_example, print_items, say
 from holdfast.core.errors import HoldfastError
+from holdfast.memory.evaluation.scoring import evenly
 
 
 def inspect(
@@ -41,5 +42,5 @@ def inspect(
         more = ", ..." if count > FEW else ""
         say("left out", f"{count}: {reason} ({', '.join(places[:FEW])}{more})")
     print_items([candidate.item() for candidate in candidates], tokenizer, backbone)
-    for candidate in spread(candidates, examples):
+    for candidate in evenly(candidates, examples):
         print_example(candidate.question, candidate.answers)

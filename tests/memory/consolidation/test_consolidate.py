@@ -89,8 +89,7 @@ def test_later_lessons_and_corrections_stand_beside_it_and_are_taken_in(all_in_o
     assert answers(Memory(all_in_one), now) == expected
     outcome = consolidate(memory, replace(SETTINGS, least=50))
     assert (outcome.facts, outcome.lessons) == (6, 3)
-    if not outcome.lessons_kept:
-        assert len(adapters(all_in_one)) == 1
+    assert (len(adapters(all_in_one)) == 1) == (not outcome.lessons_kept)
     assert answers(memory, now) == answers(Memory(all_in_one), now) == expected
 
 

@@ -1,4 +1,4 @@
-"""The chat template that an exported memory has."""
+"""The chat template that an exported memory has, and its format."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
+from holdfast.core.errors import HoldfastError
 from holdfast.exports.memory import export_memory
 from holdfast.model.load import load_model
 from tests.memory.consolidation.conftest import Done
@@ -26,3 +27,9 @@ def test_one_that_writes_the_date_is_written_with_the_date_that_was_taught(
     tokenizer: Any = AutoTokenizer.from_pretrained(tmp_path / "out")
     text = tokenizer.apply_chat_template([{"role": "user", "content": "q"}], tokenize=False)
     assert text.startswith("26 Jul 2024<|reply|>")
+
+
+def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(HoldfastError, match="--to bin: is no format"):
+        export_memory(tmp_path / "m", "bin", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
