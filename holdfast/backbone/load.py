@@ -14,15 +14,14 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
-from transformers.utils import logging as transformers_logging
 
 from holdfast.backbone.model import Backbone
-from holdfast.core.collecting import nothing_to_collect
 from holdfast.core.errors import HoldfastError, reason_of
 from holdfast.core.hub import hub_or_cache
 from holdfast.core.processes import local_rank, world_size
 from holdfast.model.check import check_all_read, check_tokenizer, check_weights, refuse_pipes
 from holdfast.model.fetch import fetch, has_short_name
+from holdfast.model.quiet import quiet
 
 _PROBES = 5  # products in each precision; a tenth of a second where one is slow
 _WORTH_IT = 1.0  # of float32's time; processors are at about 0.5, or far above 1
@@ -189,15 +188,12 @@ def check_available(config: Backbone.Config) -> None:
 def _reading(
     name: str, revision: str | None = None, attention: str | None = None
 ) -> Iterator[None]:
-    """Silence progress bars; turn errors of reading into one line."""
-    verbosity = transformers_logging.get_verbosity()
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
+    """Keep transformers quiet, and turn errors of reading into one line."""
     is_local = Path(_source(name)).is_dir()
     hub = contextlib.nullcontext(True) if is_local else hub_or_cache()
     reachable = True
     try:
-        with hub as reachable, nothing_to_collect():
+        with hub as reachable, quiet():
             yield
     except (OSError, ValueError, KeyError, ImportError, SafetensorError) as error:
         reason = reason_of(error, 200)
@@ -213,8 +209,6 @@ def _reading(
             f"backbone.name = {name}{at}: no causal language model could be loaded ({reason}); "
             'use "embedded", a hub name or a directory written by save_pretrained'
         ) from error
-    finally:
-        transformers_logging.set_verbosity(verbosity)
 
 
 def device_of(config: Backbone.Config) -> torch.device:

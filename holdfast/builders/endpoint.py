@@ -262,7 +262,12 @@ class Endpoint:
         reason: object = "its list is empty or none"
         try:
             with openai.OpenAI(**self._options) as client:
-                listed: Any = client.models.list()
+                try:
+                    listed: Any = client.with_options(max_retries=0).models.list()
+                except openai.APIStatusError as error:  # a busy server is asked again
+                    if not isinstance(self._verdict(error), _TroubleError):
+                        raise
+                    listed = client.models.list()
             return model or str(listed.data[0].id)
         except openai.APIConnectionError as error:
             raise HoldfastError(

@@ -23,6 +23,7 @@ from holdfast.evaluation.boxed import extract_boxed
 from holdfast.exports.formats import load_adapted
 from holdfast.learning.learner import Learner
 from holdfast.learning.recorded import Recorded
+from holdfast.model.quiet import quiet
 from holdfast.streams import Item, Task
 from holdfast.streams.batches import newest
 from holdfast.streams.item import quoted
@@ -132,7 +133,8 @@ def check(recorded: Recorded, expected: Expected, folder: Path, to: str) -> Chec
     if to == "peft":
         model = load_adapted(folder, precision)
     else:
-        model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=False)
+        with quiet():
+            model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=False)
     model = model.to(device_of(recorded.config.backbone)).eval()
     try:
         with torch.no_grad():

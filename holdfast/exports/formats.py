@@ -57,7 +57,8 @@ def write_model(recorded: Recorded, commit: Commit, folder: Path) -> None:
         if parameter.untyped_storage().nbytes() > parameter.nbytes:
             parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
     backbone.model.generation_config = greedy(backbone, limit)
-    backbone.model.save_pretrained(folder)
+    with quiet():
+        backbone.model.save_pretrained(folder)
     write_asking(backbone, config.template, limit, folder)
 
 

@@ -230,15 +230,12 @@ class Memory:
         self._check(first)
         with list_of(self.directory):
             decided = self._put_on_file(stream, again=again)
-        waiting = list(enumerate(self._tasks, start=1))[self.horizon :]
-        if stream is not None:
-            keys = {question_key(item.question) for task in stream.tasks for item in task.items}
-            waiting = [
-                (number, task)
-                for number, task in waiting
-                if any(question_key(item.question) in keys for item in task.items)
-            ]
-        numbers = tuple(number for number, _ in waiting)
+        keys = None if stream is None else latest(stream.tasks).keys()
+        numbers = tuple(
+            number
+            for number, task in enumerate(self._tasks, start=1)
+            if number > self.horizon and (keys is None or not keys.isdisjoint(latest([task])))
+        )
         return Filed(numbers, decided.repeated, decided.corrected, decided.notices)
 
     def learn(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from holdfast.builders.paraphrases import Paraphraser
@@ -58,7 +58,8 @@ def with_wordings(
     before = {loose_key(item.question): item for item in on_file if not is_wording(item)}
     counts = Counter(loose_key(item.details[WORDING_OF]) for item in on_file if is_wording(item))
     keys = {loose_key(item.question) for item in (*on_file, *held_out(on_file), *facts)}
-    _warn_of_left_out(facts, (*on_file, *facts))
+    for sentence in left_out_wordings(stream, on_file):
+        logger.warning(sentence)
     given = {fact.question: _fresh(fact.details.get(GIVEN, ()), keys) for fact in facts}
     needed = {
         question: max(0, count - len(texts) - counts[loose_key(question)])
@@ -95,16 +96,20 @@ def with_wordings(
     return replace(stream, tasks=tuple(tasks))
 
 
-def _warn_of_left_out(facts: Sequence[Item], others: Iterable[Item]) -> None:
-    """Warn of wordings that the user gives to a fact, and that ask for another one."""
+def left_out_wordings(stream: Stream, on_file: Iterable[Item]) -> list[str]:
+    """Sentences on wordings that the user gives to a fact, and that ask for another one."""
+    facts = [item for task in stream.tasks for item in task.items if not is_wording(item)]
     owners = {
-        loose_key(item.question): item.details.get(WORDING_OF, item.question) for item in others
+        loose_key(item.question): item.details.get(WORDING_OF, item.question)
+        for item in (*on_file, *facts)
     }
-    for fact in facts:
-        for text in fact.details.get(GIVEN, ()):
-            owner = owners.get(loose_key(text), fact.question)
-            if loose_key(owner) != loose_key(fact.question):
-                logger.warning(left_out(text, owner, fact.question))
+    return [
+        left_out(text, owner, fact.question)
+        for fact in facts
+        for text in fact.details.get(GIVEN, ())
+        if loose_key(owner := owners.get(loose_key(text), fact.question))
+        != loose_key(fact.question)
+    ]
 
 
 def left_out(text: str, owner: str, of: str) -> str:

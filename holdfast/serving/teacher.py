@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,9 +29,10 @@ from holdfast.memory.memory import Memory
 from holdfast.memory.outcome import Filed
 from holdfast.memory.queue import cancel_lessons, waiting_lessons
 from holdfast.memory.states import LessonProgress, LessonState, correction_values, lesson_states
-from holdfast.memory.wordings import GIVEN
+from holdfast.memory.wordings import GIVEN, left_out_wordings
 from holdfast.serving.refusal import RefusalError, refusal_of
 from holdfast.streams import Stream
+from holdfast.streams.batches import latest
 from holdfast.streams.load import facts_of_python
 
 logger = logging.getLogger(__name__)
@@ -143,7 +145,9 @@ class Teacher:
         """Put facts on file and let them be learned; also the names of their lessons."""
 
         def write(memory: Memory) -> tuple[Filed, list[str]]:
+            left_out = left_out_wordings(stream, latest(memory.tasks).values())
             filed = memory.write_facts(memory.worded(stream, paraphrases))
+            filed = replace(filed, notices=(*left_out, *filed.notices))
             return filed, [memory.tasks[number - 1].name for number in filed.lessons]
 
         try:

@@ -108,7 +108,9 @@ def clean(field: str, value: object, remedy: str = "") -> str:
     """
     if not isinstance(value, str):
         raise HoldfastError(f'"{field}" is {value!r:.60}, which is no text; write a text in quotes')
-    text = value.strip()
+    # All lines lose the first one's indentation, so that they keep their places to each other.
+    indentation = value[: len(value) - len(value.lstrip())].rpartition("\n")[2]
+    text = value.strip().replace(f"\n{indentation}", "\n")
     if not is_visible(text):
         needed = field in ("question", "answer")
         remedy = remedy or (

@@ -22,6 +22,7 @@ from transformers import (
     XLNetConfig,
     XLNetLMHeadModel,
 )
+from transformers.utils import logging as transformers_logging
 
 from holdfast.backbone import load as load_module
 from holdfast.backbone.load import load_backbone
@@ -51,6 +52,13 @@ def test_a_deterministic_backbone_asks_torch_for_it(
     finally:
         torch.use_deterministic_algorithms(False)
         os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)
+
+
+def test_transformers_has_its_progress_bars_afterwards(saved: Path) -> None:
+    """For what the caller's process loads itself."""
+    assert transformers_logging.is_progress_bar_enabled()
+    load(saved)
+    assert transformers_logging.is_progress_bar_enabled()
 
 
 def load(name: Any, **settings: Any) -> Backbone:

@@ -104,6 +104,9 @@ def test_lessons_go_on_in_the_background(directory: Path) -> None:
         status, answer = server.post("/facts", as_facts(MORE))
         assert (status, answer["lesson"], answer["state"]) == (200, None, "learned")
         assert answer["repeated"] == [question for question, _ in MORE]
+        worded = {**as_facts(MORE[:1])[0], "paraphrases": [MORE[1][0]]}
+        status, answer = server.post("/facts", worded)
+        assert status == 200 and "is left out as a wording of" in answer["notices"][0]
         answer = server.post("/facts", as_facts([(MORE[0][0].lower(), "Bo")]))[1]
         assert "differ in case or punctuation alone" in answer["notices"][0]
         before = learned(directory)
