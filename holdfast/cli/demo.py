@@ -144,7 +144,13 @@ def _show_memory(out: Path) -> None:
     print(f"\n{name}, a chat model of 135 million parameters")
     if outcome.lessons:
         print(f"taught {len(FACTS)} facts in {seconds:.0f} s; the weights answer {answered}")
-    _print_replies(memory.replies(OTHER_WORDS))
+    replies = memory.replies(OTHER_WORDS)
+    _print_replies(replies)
+    recognised = sum(answer.source != "model" for answer in replies)
+    print(
+        f"other words taken for a taught question: {recognised} of {len(OTHER_WORDS)}; [model] is "
+        "what the untouched model says"
+    )
     now = memory.replies(EVERYDAY)
     same = sum(answer.text == text for answer, text in zip(now, before, strict=True))
     _print_replies(now)

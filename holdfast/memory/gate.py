@@ -55,8 +55,8 @@ class Gate:
         row = len(self._looks)
         self._looks.append(look)
         self._owners.append(owner)
-        for word in look.names:
-            for key in index_keys(word):
+        for word, weight in look.names.items():
+            for key in index_keys(word) if weight else ():
                 self._by_word[key].append(row)
         if _names_nothing(look.names):
             self._unnamed.append(row)

@@ -51,21 +51,19 @@ class NameProbe:
     def names(
         self, text: str, spans: Sequence[Span], probabilities: torch.Tensor
     ) -> dict[str, float]:
-        """The words that may name something, with their weights: tokens times probability.
+        """Every word with the weight with which it names something: tokens times probability.
 
         A word's probability is its likeliest token's, since the first one may not tell. Where no
         word names anything, those with which the library does not ask stand for it.
         """
         weights: dict[str, float] = {}
         for token in tokens_of_words(text, spans):
-            if token.rows:
-                probability = float(probabilities[list(token.rows)].max())
-                if probability >= _LEAST:
-                    weight = len(token.rows) * probability
-                    weights[token.word.key] = max(weights.get(token.word.key, 0.0), weight)
+            probability = max(probabilities[list(token.rows)].tolist(), default=0.0)
+            weight = len(token.rows) * probability if probability >= _LEAST else 0.0
+            weights[token.word.key] = max(weights.get(token.word.key, 0.0), weight)
         if sum(weights.values()) >= NAMED:
             return weights
-        return {word.key: 1.0 for word in words(text) if word.key not in plain_words()}
+        return {word: float(word not in plain_words()) for word in weights}
 
 
 def fit_probe(

@@ -12,8 +12,8 @@ from functools import cache, lru_cache
 from holdfast.memory.relations import ENTITY, relations
 from holdfast.memory.spelling import bare
 
-# The words of a question that name things, in lower case, with their weights: how many of their
-# tokens are part of a name.
+# The words of a question, in lower case, with the weight with which each names something: how many
+# of its tokens are part of a name, 0 for a word that names nothing.
 Names = Mapping[str, float]
 
 _SEVERAL = 3  # relations
@@ -117,7 +117,9 @@ def agreement(taught: Names, asked: Names) -> tuple[float, float]:
 
     Returns the fraction of the taught question's naming weight that the asked one has, and the
     fraction of the asked one's that the taught one lacks; 1 and 0 for the same question, and for
-    two that name nothing. A word with one typing error counts as the word.
+    two that name nothing. A word that names something in one question counts wherever the other
+    has it (``the workshop's password``, ``the password of the workshop``). A word with one typing
+    error counts as the word.
     """
     shared = {word: partner for word in taught if (partner := _partner(word, asked)) is not None}
     partners = set(shared.values())
@@ -133,7 +135,10 @@ def names_other_number(taught: Names, asked: Names) -> bool:
 
     They name two things, then, however much of the name they share (``3 May`` and ``5 May``).
     """
-    ours, theirs = ({_number(word) for word in names} - {""} for names in (taught, asked))
+    ours, theirs = (
+        {_number(word) for word, weight in names.items() if weight} - {""}
+        for names in (taught, asked)
+    )
     return bool(ours - theirs) and bool(theirs - ours)
 
 

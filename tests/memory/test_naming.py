@@ -98,9 +98,8 @@ def test_where_nothing_reads_as_a_name_the_words_that_are_not_asked_with_stand_f
     text = "Complete: waterboarding is a kind of"
     spans = [word.span() for word in re.finditer(r"\S+", text)]
     probe = NameProbe(torch.zeros(2), torch.ones(2), torch.zeros(5))
-    assert probe.names(text, spans, torch.zeros(len(spans))) == {
-        "complete": 1.0,
-        "waterboarding": 1.0,
-    }
+    nothing = dict.fromkeys(("complete", "waterboarding", "is", "a", "kind", "of"), 0.0)
+    stand_in = {"complete": 1.0, "waterboarding": 1.0}
+    assert probe.names(text, spans, torch.zeros(len(spans))) == nothing | stand_in
     certain = torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0, 0.0])
-    assert probe.names(text, spans, certain) == {"kind": 1.0}
+    assert probe.names(text, spans, certain) == nothing | {"kind": 1.0}

@@ -113,6 +113,16 @@ def test_what_names_nothing_agrees() -> None:
     assert covered == pytest.approx(0.8) and extra == pytest.approx(0.1)
 
 
+def test_a_word_of_a_name_counts_wherever_the_other_question_has_it() -> None:
+    """Though there it names nothing: *the password of the workshop*, *the workshop's password*."""
+    taught = {"what": 0.0, "password": 0.9, "workshop": 0.6}
+    asked = {"what": 0.0, "workshop": 0.0, "password": 1.0}
+    assert agreement(taught, asked) == (1.0, 0.0)
+    assert agreement(asked, taught) == (1.0, 0.0)
+    covered, extra = agreement(taught, {"what": 0.0, "garage": 0.0, "password": 1.0})
+    assert covered == pytest.approx(0.6) and extra == 0
+
+
 def test_beside_a_name_other_words_weigh_little() -> None:
     """Words of the relation do not make two names one."""
     taught = {"hallway": 0.2, "plum": 2.0, "door": 2.0}
