@@ -23,22 +23,22 @@ from tests.tiny import exact_backbone, flat, short_sequences
 
 TARGETS = ("q_proj", "v_proj", "o_proj", "down_proj")
 ANCHORS = ("si", "online_ewc", "kfac", "pairs", "sd", "general", "replay")
-EPOCHS, BATCH, SEED, TASKS, ITEMS = 2, 2, 5, 3, 7
+EPOCHS, BATCH, SEED, TASKS, ITEMS = 2, 2, 5, 3, 5
 VALUES: dict[str, Any] = {
     "seed": SEED,
     "lora": {"rank": 2, "alpha": 4, "dropout": 0.0, "targets": TARGETS},
     "optim": {"epochs": EPOCHS, "batch_size": BATCH, "lr": 0.01},
-    "sampling": {"samples": 5, "max_new_tokens": 6, "temperature": 1.0},
+    "sampling": {"samples": 3, "max_new_tokens": 6, "temperature": 1.0},
     "replay": {"weight": 0.6},
     "sd": {"strength": 0.5},
     "si": {"strength": 0.7},
     "online_ewc": {"strength": 20.0, "decay": 0.9, "sequences": 3},
     "kfac": {"strength": 3.0},
     "pairs": {"strength": 3.0, "positions": 9, "general": 6},
-    "general": {"strength": 0.8, "texts": 5, "temperature": 1.5},
+    "general": {"strength": 0.8, "texts": 3, "temperature": 1.5},
     "curvature": {"temperature": 1.5},
     "olora": {"overlap": 0.05, "factor_norm": 0.01},
-    "osrm": {"sequences": 5, "basis": "lapack"},
+    "osrm": {"sequences": 3, "basis": "lapack"},
 }
 
 
@@ -47,8 +47,8 @@ def both_runs(
 ) -> Iterator[tuple[Learner, Any, State, Any]]:
     """Learn the same tasks twice; yield (engine, its report, reference state, result) after each.
 
-    Seven sequences in minibatches of two: the last minibatch of an epoch is short, and so is the
-    last window of three of its four minibatches.
+    Five sequences in minibatches of two: the last minibatch of an epoch is short, and so is the
+    last window of two of its three minibatches.
     """
     values = {**VALUES, **sections, "method": method}
     optim = {**VALUES["optim"], **sections.get("optim", {})}
@@ -151,7 +151,7 @@ def test_every_anchor_with_every_rule(anchors: tuple[str, ...], rule: str) -> No
 
 def test_osrm_as_it_is_unless_one_says_lapack() -> None:
     """Another orthonormal set of the same null space, and all that follows from it."""
-    whole = {"sequences": 5, "basis": "isotropic"}
+    whole = {"sequences": 3, "basis": "isotropic"}
     drawn = []
     for learner, report, state, result in both_runs("osrm", osrm=whole):
         assert_same(learner, report, state, result)
@@ -194,7 +194,7 @@ def test_positions_of_general_text(rule: str) -> None:
 @pytest.mark.parametrize("rule", ["shared", "olora"])
 def test_accumulation_with_a_short_last_window(rule: str) -> None:
     """O-LoRA's penalty is added once per step, undivided."""
-    for outcome in both_runs(tag(ANCHORS, rule), accumulation=3):
+    for outcome in both_runs(tag(ANCHORS, rule), accumulation=2, tasks=2):
         assert_same(*outcome)
     assert len(outcome[3].steps) == EPOCHS * 2
 
@@ -202,10 +202,10 @@ def test_accumulation_with_a_short_last_window(rule: str) -> None:
 def test_a_cooldown() -> None:
     """Two epochs more, in which the rate falls."""
     cooling = {"cooldown": 2}
-    for outcome in both_runs(tag(ANCHORS, "merge"), 3, 2, optim=cooling):
+    for outcome in both_runs(tag(("si", "replay"), "merge"), 2, 2, optim=cooling):
         assert_same(*outcome)
     assert len(outcome[1].epochs) == EPOCHS + 2
-    *_, plain = both_runs(tag(ANCHORS, "merge"), 3, 2)
+    *_, plain = both_runs(tag(("si", "replay"), "merge"), 2, 2)
     assert not torch.allclose(flat(plain[1].factors), flat(outcome[1].factors))
 
 

@@ -19,12 +19,12 @@ def values(backbone_directory) -> Callable[..., dict]:
             "method": method,
             "seed": 3,
             "backbone": {"name": str(backbone_directory)},
-            "stream": {"tasks": 4, "items_per_task": 4},
+            "stream": {"tasks": 4, "items_per_task": 3},
             "lora": {"rank": 2, "alpha": 8, "dropout": 0.1},
             "optim": {"epochs": 1, "batch_size": 2, "lr": 0.03},
-            "sampling": {"samples": 4, "max_new_tokens": 6},
-            "online_ewc": {"sequences": 3},
-            "evaluation": {"max_new_tokens": 24},
+            "sampling": {"samples": 3, "max_new_tokens": 4},
+            "online_ewc": {"sequences": 2},
+            "evaluation": {"max_new_tokens": 14},
         }
         for section, settings in sections.items():
             old = chosen.get(section, {})
