@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -38,6 +39,15 @@ class Census(Progress):
         self.most = max(self.most, entries_alive())
 
 
+@pytest.fixture
+def only_new_objects() -> Iterator[None]:
+    """What is there before the test is not looked at, which would take seconds."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("only_new_objects")
 @pytest.mark.parametrize("rule", ["merge", "osrm"])
 def test_a_teacher_costs_its_hidden_states(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replay and self-distillation keep hidden states of the previous model, never a copy of it.

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
+from safetensors.torch import load_model, save_model
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import (
     GPT2Config,
@@ -19,8 +22,9 @@ from transformers import (
 )
 
 from holdfast.backbone.model import Backbone
+from tests.made_once import made_once
 
-from .lessons import BLANK, END, LESSONS, TEMPLATE
+from .lessons import BLANK, END, LESSONS, TEMPLATE, teach
 
 WIDTH, LAYERS, HEADS, POSITIONS = 48, 2, 2, 512
 
@@ -141,3 +145,18 @@ def _backbone(kind: Any, config: Any, tokenizer: Any) -> Backbone:
 
 
 FAMILIES: dict[str, Callable[[], Backbone]] = {"qwen3": qwen3, "llama": llama, "gpt2": gpt2}
+
+
+def taught_lessons(family: str, tmp_path_factory: pytest.TempPathFactory) -> Backbone:
+    """A backbone that says after every prompt what its lesson says."""
+
+    def make(directory: Path) -> None:
+        backbone = FAMILIES[family]()
+        teach(backbone, 100)
+        directory.mkdir()
+        save_model(backbone.model, str(directory / "weights"))
+
+    weights = made_once(tmp_path_factory, f"taught-{family}", make) / "weights"
+    backbone = FAMILIES[family]()
+    load_model(backbone.model, str(weights))
+    return backbone

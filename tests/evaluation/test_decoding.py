@@ -11,16 +11,15 @@ from holdfast.backbone.generation.greedy import batches, decode_greedily
 from holdfast.backbone.generation.steps import CachedSteps
 from holdfast.backbone.model import Backbone
 
-from .backbones import FAMILIES
-from .lessons import LESSONS, TEMPLATE, shake, taught, teach
+from .backbones import FAMILIES, taught_lessons
+from .lessons import LESSONS, TEMPLATE, shake, taught
 
 LIMITS = [0, 1, 7, 40]
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
-def backbone(request: pytest.FixtureRequest) -> Backbone:
-    model = FAMILIES[request.param]()
-    teach(model, 60)
+def backbone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Backbone:
+    model = taught_lessons(request.param, tmp_path_factory)
     shake(model, 0.1, seed=3)
     return model
 

@@ -189,7 +189,7 @@ def test_replay_samples_are_a_log_and_change_nothing(config, undisturbed, tmp_pa
     logs = sorted((tmp_path / "replay").iterdir())
     assert [path.name for path in logs] == [f"task-{task:04d}.jsonl" for task in (1, 2, 3)]
     assert logs[0].read_text() == ""
-    assert 0 < len(logs[1].read_text().splitlines()) <= 4
+    assert 0 < len(logs[1].read_text().splitlines()) <= 3
     # The next task draws its own samples: without the log the future is the same.
     for path in logs:
         path.unlink()

@@ -13,7 +13,11 @@ from tests.trajectory.instants import WRITES, heard
 from tests.trajectory.outcome import contents_of, numbers_of, result_of, tasks_logged
 
 METHOD = "si_replay_merge"
-SECTIONS = {"keep": {"snapshot_every": 3}}
+SECTIONS = {
+    "stream": {"items_per_task": 2},
+    "sampling": {"samples": 2},
+    "keep": {"snapshot_every": 2},
+}
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -39,15 +43,15 @@ def learn_until_full(trajectory: Trajectory, horizon: int, failing: int) -> str 
 
 
 def test_full_at_every_write(config, undisturbed, tmp_path):
-    """It fails at the next write of the third task, whichever that is."""
-    before = undisturbed(METHOD, 2, **SECTIONS)
+    """It fails at the next write of the second task, whichever that is."""
+    before = undisturbed(METHOD, 1, **SECTIONS)
     settings = config(METHOD, **SECTIONS)
     failing, committed = 0, []
     while True:
         failing += 1
         place = shutil.copytree(before, tmp_path / str(failing))
         trajectory = Trajectory(settings, place)
-        message = learn_until_full(trajectory, 3, failing)
+        message = learn_until_full(trajectory, 2, failing)
         if message is None:
             break
         assert "No space left on device" in message
@@ -56,17 +60,17 @@ def test_full_at_every_write(config, undisturbed, tmp_path):
         now = Trajectory(settings, place)
         committed.append(now.horizon)
         assert trajectory.horizon == now.horizon
-        if now.horizon == 2:
+        if now.horizon == 1:
             assert result_of(place) == result_of(before)
         # There is room again, for the same object and for one of another process.
-        (trajectory if failing % 2 else now).advance(3)
-        assert result_of(place) == result_of(undisturbed(METHOD, 3, **SECTIONS))
-        assert tasks_logged(place) == [1, 2, 3]
-        assert contents_of(place).keys() == contents_of(undisturbed(METHOD, 3, **SECTIONS)).keys()
+        (trajectory if failing % 2 else now).advance(2)
+        assert result_of(place) == result_of(undisturbed(METHOD, 2, **SECTIONS))
+        assert tasks_logged(place) == [1, 2]
+        assert contents_of(place).keys() == contents_of(undisturbed(METHOD, 2, **SECTIONS)).keys()
     # config, factors, copy, anchor, commit, matrix, metrics: three each; the log has no rename.
     assert len(committed) == 3 * 7 + 2
-    # The last two files follow from the commit: the third task was safe by then.
-    assert committed == [2] * (3 * 5 + 2) + [3] * (3 * 2)
+    # The last two files follow from the commit: the second task was safe by then.
+    assert committed == [1] * (3 * 5 + 2) + [2] * (3 * 2)
 
 
 def test_files_that_the_system_refuses(values, config, undisturbed, tmp_path):

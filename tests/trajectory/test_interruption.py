@@ -15,7 +15,11 @@ from tests.trajectory.instants import heard
 from tests.trajectory.outcome import contents_of, result_of, tasks_logged
 
 STATEFUL = "si_online_ewc_kfac_sd_replay_merge"
-TWO_TASKS = {"stream": {"tasks": 2}, "keep": {"snapshot_every": 2}}
+TWO_TASKS = {
+    "stream": {"tasks": 2, "items_per_task": 2},
+    "sampling": {"samples": 2},
+    "keep": {"snapshot_every": 2},
+}
 
 
 class Done(Progress):

@@ -204,7 +204,7 @@ def test_the_log_has_one_line_a_task(config, undisturbed, tmp_path):
     last = events[-1]
     assert last["state_bytes"] == sum(size for size, _ in commit["files"].values())
     assert last["losses"][-1].keys() == {"sft", "si", "replay"}
-    assert last["replay_samples"] == 4
+    assert last["replay_samples"] == 3
     assert {"training", "evaluation", "sampling", "teacher", "boundary"} <= last["seconds"].keys()
     assert all(event["peak_memory_bytes"] > 0 for event in events)
     assert events[0]["replay_samples"] == 0

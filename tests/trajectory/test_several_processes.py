@@ -34,9 +34,9 @@ VALUES: dict[str, Any] = {
     "stream": {"tasks": 3, "items_per_task": 7},
     "lora": {"rank": 2, "alpha": 8, "dropout": 0.0},
     "optim": {"epochs": 1, "batch_size": 2, "accumulation": 2, "lr": 0.03},
-    "sampling": {"samples": 7, "max_new_tokens": 12, "keep": True},
+    "sampling": {"samples": 5, "max_new_tokens": 6, "keep": True},
     "online_ewc": {"sequences": 3},
-    "evaluation": {"max_new_tokens": 24, "items": True},
+    "evaluation": {"max_new_tokens": 14, "items": True},
 }
 # Every mechanism and every kind of moment. Masks are each process's own, so nothing is dropped.
 CASES: dict[str, tuple[str, dict[str, Any]]] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +27,15 @@ class Tensors(Progress):
         self.held.append(sum(storage.untyped_storage().nbytes() for storage in storages.values()))
 
 
+@pytest.fixture
+def only_new_objects() -> Iterator[None]:
+    """What is there before the test is not looked at, which would take seconds."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("only_new_objects")
 @pytest.mark.parametrize("source", ["own", "written"])
 def test_no_tensor_outlives_its_task(
     config: Callable[..., RunConfig], source: str, tmp_path: Path
