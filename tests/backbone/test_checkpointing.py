@@ -152,7 +152,7 @@ class Storages(TorchDispatchMode):
 def test_a_deep_model_keeps_the_inputs_of_its_layers() -> None:
     alive, most = [], []
     for checkpointing in (False, True):
-        backbone = Backbone(tiny_llama(layers=12), byte_tokenizer())
+        backbone = Backbone(tiny_llama(layers=8), byte_tokenizer())
         backbone.adapt(LoraSettings(rank=2, dropout=0.1), checkpointing=checkpointing)
         batch = collate([list(range(1, 100))], CPU)
         with backbone.learning(dropout=True), Storages() as storages:

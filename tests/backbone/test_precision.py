@@ -44,7 +44,7 @@ def test_a_run_goes_on_in_the_precision_that_it_began_in(
     backbone = {"name": str(backbone_directory), "precision": "fastest"}
     stream, lora = {"tasks": 2, "items_per_task": 2}, {"rank": 2}
     values = {"backbone": backbone, "stream": stream, "lora": lora, "optim": {"epochs": 1}}
-    config = RunConfig.of(values)
+    config = RunConfig.of(values, ["evaluation.max_new_tokens=14"])
     for time, tasks in ((9.0, 1), (0.5, 2)):
         monkeypatch.setattr(load, "bfloat16_time", lambda time=time: time)
         trajectory = Trajectory(config, tmp_path / "run")

@@ -94,7 +94,8 @@ def small(backbone_directory: Path) -> list[str]:
 def test_on_the_embedded_model_it_is_kept(holdfast: Any, plugged: Any) -> None:
     done = holdfast("check-plugin", plugged(Tether))
     assert (done.status, done.err) == (0, ""), done.out
-    assert [line[: len(kept)] for line, kept in zip(done.out.splitlines(), KEPT)] == KEPT
+    lines = done.out.splitlines()
+    assert [line[: len(kept)] for line, kept in zip(lines, KEPT, strict=True)] == KEPT
 
 
 @pytest.mark.usefixtures("quick")

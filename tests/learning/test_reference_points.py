@@ -105,15 +105,18 @@ def learn_with(learner: Learner, lesson: Lesson) -> Any:
 
 
 @pytest.mark.parametrize("method", ["joint", "stored_merge"])
-def test_a_continued_run_is_the_whole_one(method: str, tmp_path: Path) -> None:
+def test_a_continued_run_is_the_whole_one(
+    method: str, backbone_directory: Path, tmp_path: Path
+) -> None:
     config = RunConfig.of(
         {"method": method, "seed": 3, "stored": {"items": 4}},
         [
-            "backbone.name=embedded",
+            f"backbone.name={backbone_directory}",
             "optim.epochs=1",
             "stream.tasks=3",
             "stream.items_per_task=2",
             "lora.rank=2",
+            "evaluation.max_new_tokens=14",
         ],
     )
     whole = Trajectory(config, tmp_path / "whole")

@@ -138,13 +138,14 @@ SMALL: dict[str, Any] = {
     "lora": {"rank": 2, "alpha": 4},
     "optim": {"epochs": 1},
     "sampling": {"general": 3, "max_new_tokens": 4},
-    "evaluation": {"max_new_tokens": 12},
+    "evaluation": {"max_new_tokens": 14},
 }
 
 
-def test_a_run_is_read_and_nothing_is_written(tmp_path: Path) -> None:
+def test_a_run_is_read_and_nothing_is_written(backbone_directory: Path, tmp_path: Path) -> None:
     """Before the stream's end and at it; each row has the columns that it can have."""
-    trajectory = Trajectory(RunConfig.of(SMALL), tmp_path)
+    config = RunConfig.of(SMALL, [f"backbone.name={backbone_directory}"])
+    trajectory = Trajectory(config, tmp_path)
     for horizon in (1, 2):
         trajectory.advance(horizon)
         before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
