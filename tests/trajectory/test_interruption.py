@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import signal
@@ -48,7 +49,8 @@ def instants(config, tmp_path_factory):
             seen.add(key)
             copies.append((shutil.copytree(place, root / str(len(copies))), done.tasks, name))
 
-    with heard(hear):
+    with heard(hear), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: 1)  # the killed process had another number
         Trajectory(config(STATEFUL, **TWO_TASKS), place).advance(progress=done)
     return copies
 
