@@ -1,7 +1,7 @@
 """`holdfast serve` in a process of its own, and requests to it.
 
-A server that runs this module asks the process of the tests for each lesson, which forks it: so a
-lesson costs no import. tests/memory/test_detached.py starts real ones.
+A server that runs this module asks the process of the tests for each lesson, and for each process
+that forgets, which forks it: so these cost no import. tests/serving/test_agent.py starts real ones.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import IO, Any
+from unittest.mock import patch
 from urllib.parse import urlsplit
 
 from tests.forked import Forked
@@ -150,13 +151,22 @@ class ForkedLessons:
 
     def _answer(self, asking: Connection, request: dict[str, Any]) -> None:
         log = request.pop("log")
-        with asking, open(log, "ab") as log_file, contextlib.suppress(OSError):
-            lesson = Forked(
-                **request, module=self._module, path=[ROOT], stdout=log_file, stderr=log_file
-            )
+        with contextlib.ExitStack() as opened, contextlib.suppress(OSError):
+            opened.enter_context(asking)
+            out: IO[bytes]
+            if log is None:  # what it says is read
+                out = opened.enter_context(tempfile.TemporaryFile())
+                err = opened.enter_context(tempfile.TemporaryFile())
+            else:
+                out = err = opened.enter_context(open(log, "ab"))
+            lesson = Forked(**request, module=self._module, path=[ROOT], stdout=out, stderr=err)
             self._begun.append(lesson)
             asking.send(lesson.pid)
-            asking.send(lesson.wait())  # fails where the server has ended before
+            ended = [lesson.wait()]
+            for file in (out, err) if log is None else ():
+                file.seek(0)
+                ended.append(file.read())
+            asking.send(ended)  # fails where the server has ended before
 
 
 class Lesson:
@@ -166,14 +176,20 @@ class Lesson:
         self._connection = connection
         self.pid: int = connection.recv()
         self.returncode: int | None = None
+        self._outputs: list[bytes] = []
 
     async def wait(self) -> int:
         while self.returncode is None:
             if self._connection.poll():
-                self.returncode = self._connection.recv()
+                self.returncode, *self._outputs = self._connection.recv()
             else:
                 await asyncio.sleep(0.01)
         return self.returncode
+
+    async def communicate(self) -> tuple[bytes, bytes]:
+        await self.wait()
+        out, err = self._outputs
+        return out, err
 
     def terminate(self) -> None:
         os.kill(self.pid, signal.SIGTERM)
@@ -182,21 +198,29 @@ class Lesson:
         os.kill(self.pid, signal.SIGKILL)
 
 
-_begin = asyncio.create_subprocess_exec
-
-
 async def begin_lesson(
-    *command: str, env: Mapping[str, str], stdout: IO[bytes] | int, **others: Any
-) -> Lesson | asyncio.subprocess.Process:
-    """Takes the place of :func:`asyncio.create_subprocess_exec`; what is read back is real."""
+    *command: str, env: Mapping[str, str], stdout: IO[bytes] | int, **_: object
+) -> Lesson:
+    """Takes the place of :func:`asyncio.create_subprocess_exec`."""
     assert command[:4] == (sys.executable, "-P", "-m", "holdfast")
-    if isinstance(stdout, int):
-        return await _begin(*command, env=env, stdout=stdout, **others)
     connection = Client(os.environ[ADDRESS])
     soft, _hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    request = {"arguments": command[4:], "environment": dict(env), "log": stdout.name}
+    log = None if isinstance(stdout, int) else stdout.name
+    request = {"arguments": command[4:], "environment": dict(env), "log": log}
     connection.send({**request, "file_bytes": soft})
     return await asyncio.to_thread(Lesson, connection)
+
+
+@contextmanager
+def forked_lessons() -> Iterator[None]:
+    """Servers in this process fork their lessons, and what forgets, too."""
+    lessons = ForkedLessons("holdfast")
+    with (
+        patch.dict(os.environ, {ADDRESS: str(lessons.listener.address)}),
+        patch("asyncio.create_subprocess_exec", begin_lesson),
+    ):
+        yield
+    lessons.close()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A memory for an agent: by the SDK's own client, over the pipes of a real process."""
+"""A memory for an agent: by the SDK's own client, over pipes and in this process."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mcp import Client, StdioServerParameters, stdio_client
+from mcp.server import MCPServer
 
 from holdfast.core.files import lock_directory
+from holdfast.core.processes import importable
 from holdfast.memory.memory import Memory
 from holdfast.memory.states import lesson_states
 from holdfast.serving.agent import MemoryForAgent
 from tests.cli.conftest import Outcome
 from tests.serving.chat_memories import FACTS, LATER, NEW, UNTAUGHT, copied, learned, when
+from tests.serving.served import forked_lessons
 
 TOOLS = {"ask", "what_do_you_know", "teach", "correct", "forget"}
 
@@ -30,15 +33,10 @@ def directory(chat_memory: Path, tmp_path: Path) -> Path:
     return copied(chat_memory, tmp_path / "m")
 
 
-@contextlib.asynccontextmanager
-async def agent(place: Path, *options: str) -> AsyncIterator[Client]:
-    """A client of `holdfast mcp`."""
-    command = ["-P", "-m", "holdfast", "mcp", str(place), *options]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    with open(os.devnull, "w") as nothing:
-        parameters = StdioServerParameters(command=sys.executable, args=command, env=environment)
-        async with Client(stdio_client(parameters, errlog=nothing)) as client:
-            yield client
+@pytest.fixture
+def forked() -> Iterator[None]:
+    with forked_lessons():
+        yield
 
 
 async def call(client: Client, tool: str, **values: Any) -> Any:
@@ -51,33 +49,89 @@ async def call(client: Client, tool: str, **values: Any) -> Any:
     return result.structured_content
 
 
+def in_this_process(place: Path, model: str | None = None) -> Client:
+    """A client of the same server, without pipes."""
+    return Client(MemoryForAgent(Memory(place, model)).server)
+
+
 def taught(pairs: list[tuple[str, str]]) -> list[dict[str, str]]:
     return [{"question": question, "answer": answer} for question, answer in pairs]
 
 
+def test_a_conversation_over_pipes(directory: Path) -> None:
+    """With real processes; killed with all of them, it leaves the facts on file for the next."""
+
+    async def talk() -> None:
+        command = ["-P", "-m", "holdfast", "mcp", str(directory)]
+        environment = {**os.environ, "PYTHONPATH": importable()}
+        parameters = StdioServerParameters(command=sys.executable, args=command, env=environment)
+        with open(os.devnull, "w") as nothing:
+            async with Client(stdio_client(parameters, errlog=nothing)) as client:
+                assert {tool.name for tool in (await client.list_tools()).tools} == TOOLS
+                assert client.instructions and "Ask it" in client.instructions
+                filed = await call(client, "teach", facts=taught(NEW))
+                assert filed["state"] == "waiting" and filed["lessons"] == [2]
+                assert (await call(client, "ask", question=NEW[0][0]))["answer"] == NEW[0][1]
+                await asyncio.to_thread(when, directory, is_learned(2))
+                assert (await call(client, "ask", question=NEW[0][0]))["source"] == "weights"
+                await forgotten(client, NEW[0])
+                await call(client, "teach", facts=taught(LATER))
+                for pid in await asyncio.to_thread(working_on, directory):
+                    os.kill(pid, signal.SIGKILL)
+
+    async def come_back() -> None:
+        async with in_this_process(directory) as client:
+            await asyncio.to_thread(when, directory, is_learned(2))
+            assert (await call(client, "ask", question=LATER[0][0]))["source"] == "weights"
+
+    asyncio.run(talk())
+    assert LATER[0][0] in {fact.question for fact in Memory(directory).facts}
+    with forked_lessons():
+        asyncio.run(come_back())
+
+
+def working_on(place: Path) -> list[int]:
+    """The processes that have a memory in their command."""
+    processes = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if str(place).encode() in (entry / "cmdline").read_bytes().split(b"\0"):
+                processes.append(int(entry.name))
+    return processes
+
+
+async def forgotten(client: Client, fact: tuple[str, str]) -> Any:
+    """Forget a fact once the process that learned has ended."""
+    question, answer = fact
+    while isinstance(result := await call(client, "forget", questions=[question]), str):
+        assert "a lesson is being learned" in result
+        await asyncio.sleep(0.1)
+    (gone,) = result["facts"]
+    assert (gone["question"], gone["answer"]) == (question, answer) and gone["before"] > 1e-3
+    assert (await call(client, "ask", question=question))["source"] == "model"
+    return result
+
+
+@pytest.mark.usefixtures("forked")
 def test_an_agent_asks_teaches_corrects_and_forgets(directory: Path) -> None:
     """What it teaches is answered at once, and by the weights once its lesson is learned."""
 
+    async def leave() -> None:
+        async with in_this_process(directory) as client:
+            filed = await call(client, "teach", facts=taught([*NEW, *LATER]))
+            assert filed["corrected"] == []
+
     async def talk() -> None:
-        async with agent(directory) as client:
-            assert {tool.name for tool in (await client.list_tools()).tools} == TOOLS
-            assert client.instructions and "Ask it" in client.instructions
+        async with in_this_process(directory) as client:
             question, answer = FACTS[0]
             reply = await call(client, "ask", question=question)
             assert (reply["answer"], reply["source"], reply["taught"]) == (answer, "weights", True)
             unknown = await call(client, "ask", question=UNTAUGHT)
             assert unknown["source"] == "model" and not unknown["taught"]
-
-            filed = await call(client, "teach", facts=taught([*NEW, *LATER]))
-            assert filed["state"] == "waiting" and filed["corrected"] == []
-            number = filed["lesson"]
-            reply = await call(client, "ask", question=NEW[0][0])
-            assert reply["answer"] == NEW[0][1]
+            # What it taught before it left is learned now.
             refusal = await call(client, "forget", questions=[NEW[0][0]])
             assert "a lesson is being learned" in refusal
-            await asyncio.to_thread(when, directory, is_learned(number))
-            assert (await call(client, "ask", question=NEW[0][0]))["source"] == "weights"
-
+            await asyncio.to_thread(when, directory, is_learned(2))
             listing = await call(client, "what_do_you_know", about=NEW[0][1].upper(), most=1)
             assert listing["found"] == 1 and listing["known"] == len(FACTS) + 2
             assert listing["facts"] == [
@@ -87,28 +141,20 @@ def test_an_agent_asks_teaches_corrects_and_forgets(directory: Path) -> None:
             assert [correction["was"] for correction in changed["corrected"]] == [NEW[0][1]]
             assert (await call(client, "ask", question=NEW[0][0]))["answer"] == "Ann"
             await asyncio.to_thread(when, directory, is_learned(changed["lesson"]))
-            await idle(client, NEW[0][0])
-            assert (await call(client, "ask", question=NEW[0][0]))["source"] == "model"
+            result = await forgotten(client, (NEW[0][0], "Ann"))
+            assert (
+                result["answered"] == result["others"] == 1 and result["facts"][0]["after"] < 1e-3
+            )
             assert (await call(client, "ask", question=LATER[0][0]))["source"] == "weights"
             listing = await call(client, "what_do_you_know")
             assert NEW[0][0] not in [fact["question"] for fact in listing["facts"]]
 
+    asyncio.run(leave())
     asyncio.run(talk())
 
 
 def is_learned(number: int) -> Callable[[list[Any]], bool]:
-    return lambda states: states[number - 1].state == "learned"
-
-
-async def idle(client: Client, question: str) -> None:
-    """Forget a question once the process that learned has ended."""
-    while isinstance(result := await call(client, "forget", questions=[question]), str):
-        assert "a lesson is being learned" in result
-        await asyncio.sleep(0.1)
-    (fact,) = result["facts"]
-    assert (fact["question"], fact["answer"]) == (question, "Ann")
-    assert fact["after"] < 1e-3 < fact["before"]
-    assert result["answered"] == result["others"] == 1
+    return lambda states: len(states) >= number and states[number - 1].state == "learned"
 
 
 def test_what_is_wrong_is_a_line(directory: Path) -> None:
@@ -117,7 +163,7 @@ def test_what_is_wrong_is_a_line(directory: Path) -> None:
     near = FACTS[0][0].replace("lighthouse", "light")
 
     async def talk() -> None:
-        async with Client(MemoryForAgent(Memory(directory)).server) as client:
+        async with in_this_process(directory) as client:
             for tool, values, text in (
                 ("ask", {"question": " "}, "question"),
                 ("teach", {"facts": []}, "no facts; give at least one question"),
@@ -137,11 +183,15 @@ def test_what_is_wrong_is_a_line(directory: Path) -> None:
     assert learned(directory) == before
 
 
-def test_one_that_may_only_read(directory: Path) -> None:
-    before = learned(directory)
+def test_one_that_may_only_read(
+    directory: Path, holdfast: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, servers = learned(directory), []
+    monkeypatch.setattr(MCPServer, "run", lambda server, _: servers.append(server))
+    assert holdfast("mcp", directory, "--read-only").status == 0
 
     async def talk() -> None:
-        async with agent(directory, "--read-only") as client:
+        async with Client(*servers) as client:
             tools = {tool.name for tool in (await client.list_tools()).tools}
             assert tools == {"ask", "what_do_you_know"}
             assert (await call(client, "ask", question=FACTS[0][0]))["answer"] == FACTS[0][1]
@@ -150,51 +200,13 @@ def test_one_that_may_only_read(directory: Path) -> None:
     assert learned(directory) == before
 
 
-def test_what_it_was_learning_is_learned_by_the_next_one(directory: Path) -> None:
-    """The server is killed in a lesson, or its client leaves: the facts are on file."""
-
-    async def leave(*, killed: bool) -> None:
-        with contextlib.suppress(Exception):
-            async with agent(directory) as client:
-                await call(client, "teach", facts=taught(NEW if killed else LATER))
-                if killed:
-                    pids = await asyncio.to_thread(servers, directory)
-                    for pid in pids:
-                        os.kill(pid, signal.SIGKILL)
-
-    asyncio.run(leave(killed=True))
-    asyncio.run(leave(killed=False))
-    questions = [NEW[0][0], LATER[0][0]]
-    assert {fact.question for fact in Memory(directory).facts} >= set(questions)
-
-    async def come_back() -> None:
-        async with agent(directory) as client:
-            await asyncio.to_thread(
-                when, directory, lambda states: all(state.state == "learned" for state in states)
-            )
-            for question in questions:
-                assert (await call(client, "ask", question=question))["source"] == "weights"
-
-    asyncio.run(come_back())
-
-
-def servers(place: Path) -> list[int]:
-    """The processes of `holdfast mcp` for a memory."""
-    processes = []
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
-            if b"mcp" in words and str(place).encode() in words:
-                processes.append(int(entry.name))
-    return processes
-
-
+@pytest.mark.usefixtures("forked")
 def test_a_memory_of_its_own_is_begun(tmp_path: Path, chat_memory: Path) -> None:
-    """In the client's process; where nothing is taught yet, that is said."""
+    """Where nothing is taught yet, that is said."""
     place, model = tmp_path / "new", Memory(chat_memory).model
 
     async def talk() -> None:
-        async with Client(MemoryForAgent(Memory(place, model)).server) as client:
+        async with in_this_process(place, model) as client:
             refusal = await call(client, "ask", question=NEW[0][0])
             assert isinstance(refusal, str) and refusal.endswith(
                 "nothing was taught yet; teach a fact first"
