@@ -10,7 +10,6 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from holdfast import Memory
-from holdfast.memory.states import lesson_states
 from tests.serving.chat_memories import (
     FACTS,
     LATER,
@@ -85,40 +84,29 @@ def test_ask_teach_and_look(page: Page, chat_memory: Path, tmp_path: Path) -> No
         expect(page.locator("#state")).to_have_text("The server does not answer.", timeout=10_000)
 
 
-def test_lessons_that_wait_are_cancelled(page: Page, chat_memory: Path, tmp_path: Path) -> None:
-    place = copied(chat_memory, tmp_path / "m")
-    with serving(place, "--teach") as server:
-        assert server.post("/facts", tasks(LONG, NEW))[0] == 202
+def test_lessons_are_followed_and_cancelled(page: Page, chat_memory: Path, tmp_path: Path) -> None:
+    """While they wait, and while one is learned; one's own is followed to its new number."""
+    with serving(copied(chat_memory, tmp_path / "m"), "--teach") as server:
+        assert server.post("/facts", tasks(LONG, LATER, MORE))[0] == 202
         page.goto(server.url)
+        lesson = page.locator("#lesson")
         queue = page.get_by_label("Lessons that are not learned yet")
+        expect(queue.locator("li")).to_have_count(3)
+        expect(queue.locator("li").nth(2)).to_contain_text("Lesson 4, 2 facts, waits")
+        queue.get_by_role("button", name="Cancel lesson 4").click()
+        expect(lesson).to_have_text("Lesson 4 is cancelled.")
         expect(queue.locator("li")).to_have_count(2)
-        expect(queue.locator("li").nth(1)).to_contain_text("Lesson 3, 1 fact, waits")
-        queue.get_by_role("button", name="Cancel lesson 3").click()
-        expect(page.locator("#lesson")).to_have_text("Lesson 3 is cancelled.")
-        expect(queue.locator("li")).to_have_count(1)
-        queue.get_by_role("button", name="Cancel lesson 2").click()  # while it is learned
-        expect(queue).to_be_hidden()
-    assert [state.name for state in lesson_states(place)] == ["1"]
-
-
-def test_a_lesson_is_followed_where_others_are_cancelled(
-    page: Page, chat_memory: Path, tmp_path: Path
-) -> None:
-    place = copied(chat_memory, tmp_path / "m")
-    with serving(place, "--teach") as server:
-        assert server.post("/facts", tasks(LONG, LATER))[0] == 202
-        page.goto(server.url)
         page.get_by_label("Question to learn").fill(NEW[0][0])
         page.get_by_label("Its answer").fill(NEW[0][1])
         page.get_by_role("button", name="Teach").click()
-        lesson = page.locator("#lesson")
-        queue = page.get_by_label("Lessons that are not learned yet")
         expect(lesson).to_contain_text("Lesson 4 waits")
         queue.get_by_role("button", name="Cancel lesson 3").click()
         expect(queue.locator("li")).to_have_count(2)  # its own has moved up
-        queue.get_by_role("button", name="Cancel lesson 2").click()
+        queue.get_by_role("button", name="Cancel lesson 2").click()  # while it is learned
         expect(lesson).to_contain_text("Learned.", timeout=180_000)
+        expect(queue).to_be_hidden()
         assert server.ask(NEW[0][0])["text"] == NEW[0][1]
+        assert len(server.facts()["facts"]) == len(FACTS) + 1
         assert server.post("/facts", tasks(LONG))[0] == 202
         page.get_by_label("Question to learn").fill("Who?")
         page.get_by_label("Its answer").fill("Ann")
@@ -127,25 +115,6 @@ def test_a_lesson_is_followed_where_others_are_cancelled(
         queue.get_by_role("button", name="Cancel lesson 4").click()
         expect(lesson).to_have_text(re.compile("lesson (. is|was) cancelled", re.IGNORECASE))
         expect(page.get_by_role("button", name="Teach")).to_be_enabled()
-
-
-def test_an_answer_of_several_lines_is_corrected_as_it_is(
-    page: Page, chat_memory: Path, tmp_path: Path
-) -> None:
-    place = copied(chat_memory, tmp_path / "m")
-    Memory(place).write_facts([("What is\nthe script?", "set -e\nmake")])
-    with serving(place, "--teach") as server:
-        page.goto(server.url)
-        page.get_by_role("button", name="Correct: What is the script?").click()
-        expect(page.get_by_label("Question to learn")).to_have_value("What is\nthe script?")
-        expect(page.get_by_label("Its answer")).to_have_value("set -e\nmake")
-        page.get_by_label("Its answer").press("Control+End")
-        page.keyboard.type(" all")
-        page.keyboard.press("Shift+Enter")
-        page.keyboard.type("true")
-        page.keyboard.press("Enter")
-        expect(page.locator("#lesson")).to_contain_text("Corrected: ")
-        assert server.ask("What is the script?")["text"] == "set -e\nmake all\ntrue"
 
 
 def test_facts_are_corrected_and_forgotten(page: Page, chat_memory: Path, tmp_path: Path) -> None:
@@ -170,7 +139,21 @@ def test_facts_are_corrected_and_forgotten(page: Page, chat_memory: Path, tmp_pa
         expect(page.locator("#facts tbody tr")).to_have_count(2)
         expect(button).to_have_count(0)
         assert server.ask(FACTS[1][0])["holdfast"]["source"] == "model"
-    assert FACTS[1][0] not in (place / "facts.jsonl").read_text()
+        assert FACTS[1][0] not in (place / "facts.jsonl").read_text()
+        # An answer of several lines stays one.
+        lines = {"question": "What is\nthe script?", "answer": "set -e\nmake"}
+        assert server.post("/facts", lines)[0] == 202
+        page.reload()
+        page.get_by_role("button", name="Correct: What is the script?").click()
+        expect(page.get_by_label("Question to learn")).to_have_value(lines["question"])
+        expect(page.get_by_label("Its answer")).to_have_value(lines["answer"])
+        page.get_by_label("Its answer").press("Control+End")
+        page.keyboard.type(" all")
+        page.keyboard.press("Shift+Enter")
+        page.keyboard.type("true")
+        page.keyboard.press("Enter")
+        expect(page.locator("#lesson")).to_contain_text("Corrected: ")
+        assert server.ask("What is the script?")["text"] == "set -e\nmake all\ntrue"
 
 
 def test_a_key_and_that_nothing_taught_can_run(
