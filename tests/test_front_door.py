@@ -15,7 +15,9 @@ from matplotlib.image import imread
 
 import holdfast
 from holdfast import Item, Memory, RecallMatrix, Stream, Task
+from holdfast.core.config import apply_overrides
 from holdfast.core.notebook import heat_map
+from holdfast.recipes import recipe
 from holdfast.results.matrix import HEADER
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "how-to" / "notebook.md"
@@ -74,14 +76,21 @@ def test_a_stream_shows_its_first_tasks_and_no_script() -> None:
 
 
 def test_the_example_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    backbone_directory: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """On a tiny backbone, in few steps."""
+    small = [f"backbone.name={backbone_directory}", "lora.rank=4", "evaluation.max_new_tokens=16"]
+    small += ["sampling.general=3", "sampling.max_new_tokens=6", "optim.max_steps=3"]
+    monkeypatch.setattr(holdfast, "recipe", lambda name: apply_overrides(recipe(name), small))
     example = re.search(r"<!-- example -->\n```python\n(.*?)```", PAGE.read_text("utf-8"), re.S)
     assert example is not None
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     exec(compile(example[1], str(PAGE), "exec"), names)  # noqa: S102
-    assert "RecallMatrix(3 tasks, 3 asked last: 100.0% recalled)" in capsys.readouterr().out
+    assert f"{names['matrix']!r}\n" in capsys.readouterr().out
     trajectory, fresh = names["trajectory"], names["mine"]
     learned = "Trajectory(kfac_merge, seed 41, 3 of 3 tasks of symbol_qa, 'runs/first')"
     assert repr(trajectory) == learned

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import IO
 
 import pytest
 
@@ -10,7 +12,9 @@ from holdfast.cli.ask import respond
 from holdfast.cli.learn import source_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import lock_directory
+from holdfast.memory import detached
 from holdfast.memory.memory import Memory
+from tests.forked import Forked
 from tests.serving.chat_memories import FACTS, MORE, UNTAUGHT, copied, when
 
 
@@ -66,7 +70,13 @@ def test_answers_are_marked_unless_the_weights_give_them(chat_memory: Path) -> N
     assert "marked" in respond(memory, "/help") and "/teach" in respond(memory, "/help")
 
 
-def test_teaching_and_what_is_missed(chat_memory: Path, tmp_path: Path) -> None:
+def test_teaching_and_what_is_missed(
+    chat_memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begun(command: list[str], *, env: dict[str, str], stdout: IO[bytes], **_: object) -> Forked:
+        return Forked(command[4:], environment=env, stdout=stdout, stderr=stdout)
+
+    monkeypatch.setattr(detached, "subprocess", SimpleNamespace(Popen=begun, DEVNULL=None))
     memory = Memory(copied(chat_memory, tmp_path / "m"))
     assert respond(memory, "/forgotten") == "nothing; all 3 facts are answered from the weights"
     question, answer = MORE[0]

@@ -33,7 +33,8 @@ def test_a_short_demo_is_not_judged_and_asking_again_is_free(
     holdfast, settings, monkeypatch, tmp_path
 ):
     composed = apply_overrides(recipe("demo"), settings)
-    lasting = {**apply_overrides(recipe("lasting"), settings), "method": "kfac_merge"}
+    few = [*settings, "sampling.general=3", "optim.cooldown=1", "optim.max_steps=6"]
+    lasting = {**apply_overrides(recipe("lasting"), few), "method": "kfac_merge"}
     recipes = {"demo": composed, "lasting": lasting}
     monkeypatch.setattr("holdfast.cli.demo.recipe", recipes.__getitem__)
     monkeypatch.setattr("holdfast.cli.demo.STREAM", ())
