@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.tiny import byte_tokenizer, tiny_llama
-
 
 class Outcome(NamedTuple):
     status: int
@@ -26,11 +24,8 @@ def refused(outcome: Outcome, *words: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def tiny_directory(tmp_path_factory) -> Path:
-    directory = tmp_path_factory.mktemp("tiny-backbone")
-    tiny_llama().save_pretrained(directory)
-    byte_tokenizer().save_pretrained(directory)
-    return directory
+def tiny_directory(backbone_directory: Path) -> Path:
+    return backbone_directory
 
 
 @pytest.fixture

@@ -30,14 +30,14 @@ def recipe(tmp_path_factory: pytest.TempPathFactory, tiny_directory: Path) -> Pa
         "base": "demo",
         "set": {
             "backbone.name": str(tiny_directory),
-            "stream.tasks": 8,
+            "stream.tasks": 6,
             "stream.items_per_task": 4,
             "optim.epochs": 2,
             "lora.rank": 2,
             "evaluation.max_new_tokens": 16,
         },
         "space": {"weight": ["none", "si"], "allocation": ["shared", "merge"]},
-        "schedule": {"horizons": [1, 8], "survivors": ["half"]},
+        "schedule": {"horizons": [1, 6], "survivors": ["half"]},
         "seeds": [1],
     }
     path = tmp_path_factory.mktemp("recipe") / "small.yaml"
@@ -99,6 +99,7 @@ def cluster() -> Iterator[object]:
     from ray.cluster_utils import Cluster
 
     size = {"num_cpus": 1, "object_store_memory": 80 * 1024**2}
+    size |= {"include_dashboard": False, "include_log_monitor": False}
     with patch.dict(os.environ, NICENESS):
         nodes = Cluster(initialize_head=True, head_node_args=size)
         nodes.other = nodes.add_node(**size)
