@@ -39,7 +39,7 @@ def jobs(root: Path, backbone: Path) -> list[Job]:
     settings = [
         f"backbone.name={backbone}", "stream.items_per_task=4", "stream.tasks=3", "optim.epochs=1",
         "lora.rank=2", "sampling.samples=4", "sampling.max_new_tokens=6",
-        "online_ewc.sequences=3", "evaluation.max_new_tokens=16",
+        "online_ewc.sequences=3", "evaluation.max_new_tokens=24",
     ]  # fmt: skip
     root.mkdir(parents=True, exist_ok=True)
     write_chat_model(root / "chat")
