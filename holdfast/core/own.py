@@ -88,16 +88,18 @@ def remove_unfinished(directory: Path, name: str = "") -> None:
 
     name: of the file that they were to replace; any. Nobody may be writing there.
     """
-    if directory.is_symlink():
-        return
-    for path in directory.glob(f".{name}*.part"):
-        if not _UNFINISHED.fullmatch(path.name):
-            continue
+    for path in unfinished(directory, name):
         with contextlib.suppress(OSError):
             if path.is_dir() and not path.is_symlink():
                 remove_folder(path)
             else:
                 path.unlink()
+
+
+def unfinished(directory: Path, name: str = "") -> list[Path]:
+    """What :func:`remove_unfinished` would remove."""
+    parts = [] if directory.is_symlink() else directory.glob(f".{name}*.part")
+    return [path for path in parts if _UNFINISHED.fullmatch(path.name)]
 
 
 def remove_folder(folder: Path) -> None:

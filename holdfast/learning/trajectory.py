@@ -30,6 +30,7 @@ from holdfast.core.files import (
     write_text_atomically,
 )
 from holdfast.core.notebook import caption
+from holdfast.core.own import unfinished
 from holdfast.core.processes import is_rank_zero, run_on_rank_zero
 from holdfast.evaluation.recall import Recall
 from holdfast.learning.boundary import TaskReport, learn_task
@@ -300,12 +301,15 @@ class Trajectory:
         return {"matrix.csv": self.matrix.to_csv(), "metrics.json": json_text(self.metrics())}
 
     def _mend_derived(self) -> None:
-        """Rewrite derived files that a process killed right after its commit left outdated."""
+        """Mend what a process killed after its last commit left: derived files old or begun."""
         paths = {self.directory / name: text for name, text in self._derived().items()}
         if run_on_rank_zero(
-            lambda: all(
-                path.is_file() and path.read_bytes() == text.encode()
-                for path, text in paths.items()
+            lambda: (
+                all(
+                    path.is_file() and path.read_bytes() == text.encode()
+                    for path, text in paths.items()
+                )
+                and not unfinished(self.directory)
             )
         ):
             return
