@@ -18,7 +18,7 @@ from holdfast.memory.memory import Memory
 from holdfast.memory.record import CONSOLIDATION_LOCK, LearnedNeurons, write_record
 from tests.cli.conftest import Outcome, refused
 from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY
-from tests.memory.test_killed import files_of
+from tests.memory.test_killed import files_of, quick_engine
 from tests.trajectory.instants import heard
 
 pytestmark = pytest.mark.usefixtures("unflushed")
@@ -112,9 +112,7 @@ def test_everything_can_be_forgotten(copied: Callable[[], Path]) -> None:
     assert not memory.learn(WEDNESDAY).missed and memory.horizon == 1
 
 
-def test_killed_at_every_instant(
-    copied: Callable[[], Path], never_taught: dict[str, bytes], tmp_path: Path
-) -> None:
+def test_killed_at_every_instant(copied: Callable[[], Path], tmp_path: Path) -> None:
     """The same call ends it; until then all is as before, or forgotten for every reader."""
     place = copied()
     copies: dict[tuple[object, ...], Path] = {}
@@ -124,13 +122,15 @@ def test_killed_at_every_instant(
         if key not in copies:
             copies[key] = shutil.copytree(place, tmp_path / f"instant-{len(copies)}" / "m")
 
+    memory, states = Memory(place), set()
+    engine = quick_engine(memory)
     with heard(hear):
-        forget(Memory(place), [GONE])
-    assert len(copies) > 5
-    engine, states = None, set()
+        forget(memory, [GONE])
+    end = files_of(place)
+    assert len(copies) > 5 and not any(ANSWER.encode() in content for content in end.values())
     for copy in copies.values():
         memory = Memory(copy)
-        memory._engine = engine = engine or memory.engine()
+        memory._engine = engine
         questions = [fact.question for fact in memory.facts]
         states.add(GONE in questions)
         assert (GONE in questions) == bool(len(questions) - 4)
@@ -139,7 +139,7 @@ def test_killed_at_every_instant(
         else:
             memory.learn(WEDNESDAY)  # which removes what the old lesson left
             forget(memory, [WEDNESDAY[0][0]])
-        assert files_of(copy) == never_taught, copy
+        assert files_of(copy) == end, copy
     assert states == {True, False}
 
 

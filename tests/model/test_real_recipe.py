@@ -14,8 +14,8 @@ pytestmark = pytest.mark.real
 def test_two_tasks_are_learned_the_second_with_what_the_model_wrote(
     smollm2: Path, tmp_path: Path
 ) -> None:
-    few = ["stream.tasks=2", "stream.items_per_task=1", "optim.epochs=10"]
-    short = ["sampling.samples=3", "sampling.max_new_tokens=24", "evaluation.max_new_tokens=12"]
+    few = ["stream.tasks=2", "stream.items_per_task=1", "optim.epochs=8"]
+    short = ["sampling.samples=2", "sampling.max_new_tokens=20", "evaluation.max_new_tokens=10"]
     config = RunConfig.of(recipe("smollm2"), [*few, *short, "sampling.keep=true"])
     Trajectory(config, tmp_path).advance(1)
     trajectory = Trajectory(config, tmp_path)  # another process goes on
@@ -27,6 +27,6 @@ def test_two_tasks_are_learned_the_second_with_what_the_model_wrote(
 
 
 def test_a_task_in_its_own_chat_template(smollm2: Path, tmp_path: Path) -> None:
-    few = ["stream.tasks=1", "stream.items_per_task=1", "optim.epochs=10", "template.form=chat"]
+    few = ["stream.tasks=1", "stream.items_per_task=1", "optim.epochs=7", "template.form=chat"]
     config = RunConfig.of(recipe("smollm2"), [*few, "method=vanilla"])
     assert Trajectory(config, tmp_path).advance(1)[1, 1] == 1.0

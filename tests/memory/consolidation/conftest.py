@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ from holdfast.memory.consolidation import consolidate as module
 from holdfast.memory.consolidation.consolidate import ConsolidationOutcome, consolidate
 from holdfast.memory.consolidation.own_texts import OwnTextSettings
 from holdfast.memory.consolidation.rehearsal import ConsolidationSettings
+from holdfast.memory.looks import GATE
 from holdfast.memory.memory import Memory
+from holdfast.memory.record import read_lesson, read_record
+from tests.made_once import made_once
 from tests.memory.memories import MONDAY, TUESDAY
 
 FACTS = [*MONDAY, *TUESDAY]
@@ -22,7 +26,7 @@ SETTINGS = ConsolidationSettings(
     start=0.0,
     rank=8,
     lr=2e-2,
-    least=60,
+    least=40,
     varied=0.5,
     corrupted=4,
     visits=1,
@@ -30,13 +34,14 @@ SETTINGS = ConsolidationSettings(
     short=2,
     named=1,
     replaced=1,
+    chats=1,
     own=OWN_TEXTS,
 )
 
 
 @dataclass(frozen=True)
 class Done:
-    """place: never to be written; state: of the adapter, which gives all facts."""
+    """place: never to be written; state: of the adapter, which gave all facts."""
 
     place: Path
     outcome: ConsolidationOutcome
@@ -45,17 +50,23 @@ class Done:
 
 @pytest.fixture(scope="session")
 def done(two_lessons: Path, chat_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Done:
-    place = shutil.copytree(two_lessons, tmp_path_factory.mktemp("all") / "m")
-    learn, states = module.learn_adapter, []
+    learn = module.learn_adapter
 
     def learned(*arguments: Any) -> Any:
         state, given = learn(*arguments)
         assert given == [True] * len(FACTS)
-        states.append(state)
         return state, given
+
+    def make(folder: Path) -> None:
+        place = shutil.copytree(two_lessons, folder / "m")
+        outcome = consolidate(Memory(place), SETTINGS)
+        (folder / "outcome.json").write_text(json.dumps(asdict(outcome)))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOLDFAST_CACHE", str(chat_cache))
         patch.setattr(module, "learn_adapter", learned)
-        outcome = consolidate(Memory(place), SETTINGS)
-    return Done(place, outcome, states[0])
+        folder = made_once(tmp_path_factory, "consolidated", make)
+    outcome = ConsolidationOutcome(**json.loads((folder / "outcome.json").read_text()))
+    tensors, _ = read_lesson(folder / "m", read_record(folder / "m").lessons[0].file)
+    tensors.pop(GATE)
+    return Done(folder / "m", outcome, tensors)

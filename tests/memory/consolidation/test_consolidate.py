@@ -26,6 +26,7 @@ from holdfast.streams.registry import question_key
 from tests.cli.conftest import Outcome
 from tests.memory.consolidation.conftest import FACTS, SETTINGS, Done
 from tests.memory.memories import MONDAY, WEDNESDAY
+from tests.memory.test_killed import files_of
 from tests.trajectory.instants import heard
 
 pytestmark = pytest.mark.usefixtures("unflushed")
@@ -87,7 +88,7 @@ def test_later_lessons_and_corrections_stand_beside_it_and_are_taken_in(all_in_o
     expected = [(answer, "weights") for _, answer in now]
     assert len(adapters(all_in_one)) == 2
     assert answers(Memory(all_in_one), now) == expected
-    outcome = consolidate(memory, replace(SETTINGS, least=50))
+    outcome = consolidate(memory, replace(SETTINGS, least=30))
     assert (outcome.facts, outcome.lessons) == (6, 3)
     assert (len(adapters(all_in_one)) == 1) == (not outcome.lessons_kept)
     assert answers(memory, now) == answers(Memory(all_in_one), now) == expected
@@ -130,10 +131,13 @@ def test_killed_anywhere_it_continues(
     """A copy at every instant of its files answers, and ends in the same bytes."""
     monkeypatch.setattr(run_module, "_SECONDS", 0.0)
     short = replace(SETTINGS, least=4, visits=1)
-    place, copies = copied(), []
+    place = copied()
+    copies: dict[tuple[object, ...], Path] = {}
 
     def hear(_: str) -> None:
-        copies.append(shutil.copytree(place, tmp_path / f"at-{len(copies)}" / "m"))
+        key = tuple(files_of(place).items())
+        if key not in copies:
+            copies[key] = shutil.copytree(place, tmp_path / f"at-{len(copies)}" / "m")
 
     memory = Memory(place)
     engine = memory.engine()
@@ -150,7 +154,7 @@ def test_killed_anywhere_it_continues(
         return advance(self)
 
     monkeypatch.setattr(Rehearsal, "advance", counted)
-    for copy in copies:
+    for copy in copies.values():
         steps.append(0)
         again = Memory(copy)
         again._engine = engine

@@ -37,6 +37,7 @@ from holdfast.streams.batches import fact_key
 from holdfast.streams.registry import question_key
 from tests.cli.conftest import Outcome
 from tests.exports.test_gguf import run_by_llama_cpp
+from tests.made_once import made_once
 from tests.memory.consolidation.conftest import FACTS, OWN_TEXTS, Done
 from tests.memory.consolidation.test_consolidate import adapters, answers
 from tests.memory.memories import MONDAY, WEDNESDAY
@@ -61,7 +62,12 @@ def apart(engine: Engine, facts: Sequence[WordedFact], _: object) -> list[NamedF
 @pytest.fixture(scope="module")
 def both(two_lessons: Path, chat_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A memory with two lessons' adapters, and neurons; never to be written."""
-    place = shutil.copytree(two_lessons, tmp_path_factory.mktemp("both") / "m")
+
+    def make(folder: Path) -> None:
+        place = shutil.copytree(two_lessons, folder / "m")
+        outcome = consolidate(Memory(place), NEURONS)
+        assert outcome == ConsolidationOutcome(5, outcome.answered, 2, 0) and outcome.answered > 1
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOLDFAST_CACHE", str(chat_cache))
         patch.setattr(run, "named_facts", apart)
@@ -69,9 +75,7 @@ def both(two_lessons: Path, chat_cache: Path, tmp_path_factory: pytest.TempPathF
         patch.setattr(run, "rival_names", lambda *_: [])
         patch.setattr(run, "last_words", lambda *_: [])
         patch.setattr(run, "_as_plain_text", lambda *_: [1])
-        outcome = consolidate(Memory(place), NEURONS)
-    assert outcome == ConsolidationOutcome(5, outcome.answered, 2, 0) and outcome.answered > 1
-    return place
+        return made_once(tmp_path_factory, "both", make) / "m"
 
 
 @pytest.fixture

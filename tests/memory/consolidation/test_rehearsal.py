@@ -110,13 +110,13 @@ def test_a_step_minimizes_the_plain_loss(tokens: int) -> None:
 def test_it_stays_with_the_model_where_it_is_held_and_learns_the_facts() -> None:
     """From the untouched model on the loss falls; with a huge weight nothing moves."""
     reader = reader_of()
-    run = run_of(reader, replace(SETTINGS, lr=1e-2, weight=0.3, least=25))
-    terms = [run.advance() for _ in range(25)]
+    run = run_of(reader, replace(SETTINGS, lr=3e-2, weight=0.3, least=15))
+    terms = [run.advance() for _ in range(15)]
     assert terms[0][1] == pytest.approx(0.0, abs=1e-12)
     assert sum(fit for fit, _ in terms[-5:]) < 0.4 * sum(fit for fit, _ in terms[:5])
     loose = sum(kl for _, kl in terms[-5:])
-    heavy_run = run_of(reader, replace(SETTINGS, lr=1e-2, weight=30.0, least=25))
-    assert sum(kl for _, kl in [heavy_run.advance() for _ in range(25)][-5:]) < loose / 3
+    heavy_run = run_of(reader, replace(SETTINGS, lr=3e-2, weight=30.0, least=15))
+    assert sum(kl for _, kl in [heavy_run.advance() for _ in range(15)][-5:]) < loose / 3
 
 
 def test_every_fact_is_visited_equally_often() -> None:
@@ -142,18 +142,18 @@ def test_the_rate_rises_and_falls_to_its_floor() -> None:
 def test_a_run_goes_on_from_its_state_to_the_same_bits() -> None:
     reader = reader_of()
     whole = run_of(reader, SETTINGS)
-    for _ in range(6):
+    for _ in range(4):
         whole.advance()
     expected = state_of(reader.model, torch.float64)
     first = run_of(reader, SETTINGS)
     begun = first.tensors()
-    for _ in range(3):
+    for _ in range(2):
         first.advance()
     reached = first.tensors()
-    for step, tensors in ((3, reached), (0, begun)):
+    for step, tensors in ((2, reached), (0, begun)):
         second = run_of(reader_of(), SETTINGS)
         second.resume(step, tensors)
-        for _ in range(step, 6):
+        for _ in range(step, 4):
             second.advance()
         state = state_of(second._reader.model, torch.float64)
         assert all(torch.equal(state[name], expected[name]) for name in expected)
