@@ -147,7 +147,10 @@ def test_the_commands_of_rule_and_stream_do_what_the_pages_say(plugin: Path) -> 
     assert len(commands) == 7 and len(places) == 3
     commands[-1][-1] = "runs/both"  # the README's run has a name that a page has too
     different = dict.fromkeys(tuple(words) for words in commands)  # the README repeats some
-    brief = ("--tasks", "2", "sampling.samples=16", "sampling.max_new_tokens=16", "optim.epochs=2")
+    brief = (
+        "--tasks", "2", "stream.items_per_task=4", "optim.epochs=2", "sampling.samples=16",
+        "sampling.max_new_tokens=16", "evaluation.max_new_tokens=8",
+    )  # fmt: skip
     output = "".join(
         holdfast_in(plugin, *words, *(brief if words[0] == "run" else ())) for words in different
     )
@@ -179,7 +182,8 @@ def test_the_configuration_of_the_tutorial_learns_its_facts(
     for name in ("facts.jsonl", "facts.yaml"):
         (tmp_path / name).write_text(files_in(TUTORIAL)[name], "utf-8")
     monkeypatch.chdir(tmp_path)
-    config = RunConfig.of(yaml.safe_load(Path("facts.yaml").read_text("utf-8")))
+    short = ["sampling.samples=24", "sampling.max_new_tokens=48", "evaluation.max_new_tokens=24"]
+    config = RunConfig.of(yaml.safe_load(Path("facts.yaml").read_text("utf-8")), short)
     trajectory = Trajectory(config, "runs/facts")
     trajectory.advance()
     assert trajectory.metrics()["diag"] == 1
@@ -193,7 +197,7 @@ def test_the_commands_of_the_first_page_on_streams_do_what_it_says(tmp_path: Pat
     assert [command[1] for command in commands] == ["stream", "run"]
     inspect, run = (arguments for _, *arguments in commands)
     assert "facts, 2 tasks of 3 items, 6 in all" in holdfast_in(tmp_path, *inspect)
-    holdfast_in(tmp_path, *run, "--tasks", "1")
+    holdfast_in(tmp_path, *run, "--tasks", "1", "optim.epochs=2")
     assert (tmp_path / "runs" / "facts" / "matrix.csv").exists()
 
 

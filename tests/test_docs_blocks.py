@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 import typer
+from matplotlib.figure import Figure
 
 from experiments.paper.__main__ import app as paper
 from holdfast.cli import study
 from holdfast.cli.main import app
 from holdfast.learning.config import Optimisation
 from holdfast.prediction import seconds
+from holdfast.streams import Stream, StreamConfig, load
 from tests.analysis.synthetic import write_suite, write_trajectory
 from tests.documentation import (
     LISTED,
@@ -140,10 +142,18 @@ def stand_ins(backbone_directory: Path) -> dict[str, Callable[[Path], object]]:
 
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One epoch a task, cells that this process learns, a look at what a step takes.
+    """One epoch of four items a task, cells that this process learns, empty figures, a look at
+    what a step takes.
 
-    What they learn, and how long it would take, is no matter here.
+    What they learn, how long it would take, and how it is drawn, is no matter here.
     """
+
+    def few(config: StreamConfig) -> Stream:
+        return symbol_qa(config.model_copy(update={"items_per_task": 4}))
+
+    symbol_qa = load._BUILT_IN["symbol_qa"]
+    monkeypatch.setitem(load._BUILT_IN, "symbol_qa", few)
+    monkeypatch.setattr(Figure, "draw", lambda *_: None)
     for epochs in ("epochs_of", "most_epochs_of"):
         monkeypatch.setattr(Optimisation, epochs, lambda *_: 1)
     monkeypatch.setattr(seconds, "_MOMENT", 1e-9)

@@ -31,6 +31,7 @@ SMALL = [
     "sampling.general=4",
     "sampling.max_new_tokens=4",
 ]
+LASTING = ["optim.max_steps=3", "optim.min_steps=2", "optim.cooldown=2", "general.texts=4"]
 
 
 def small(*more: str, name: str = "smollm2") -> RunConfig:
@@ -77,7 +78,7 @@ def test_a_dry_run_downloads_nothing(entry, server) -> None:
     "config",
     [
         small("method=si_sd_replay_olora"),
-        small("optim.max_steps=3", "general.texts=4", name="smollm2_lasting"),
+        small(*LASTING, name="smollm2_lasting"),
     ],
     ids=lambda config: str(config.method),
 )
