@@ -63,7 +63,7 @@ def test_names_that_it_has_not_seen_are_found(by_states: bool) -> None:
         name = words(question.text[slice(*question.name)])
         if by_states or any(word.is_marked for word in name):
             right.append(keys == {word.key for word in name})
-    assert len(right) > 100 and sum(right) / len(right) > (0.98 if by_states else 0.5)
+    assert len(right) > 300 and sum(right) / len(right) > (0.98 if by_states else 0.5)
 
 
 def test_the_tokens_of_a_word_are_those_that_hold_letters_of_it() -> None:
