@@ -88,9 +88,9 @@ def test_a_recipe_learns_and_continues_under_the_short_name(
     Trajectory(config, tmp_path / "run").advance(1)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    matrix = Trajectory(config, tmp_path / "run").advance(2)
-    whole = Trajectory(config, tmp_path / "whole").advance(2)
-    assert matrix.to_csv() == whole.to_csv()
+    continued, whole = Trajectory(config, tmp_path / "run"), Trajectory(config, tmp_path / "whole")
+    assert continued.advance(2).to_csv() == whole.advance(2).to_csv()
+    assert continued.record().losses().equals(whole.record().losses())
     assert RecallMatrix.load(tmp_path / "run" / "matrix.csv").observed_rows == (0, 1, 2)
     record = json.loads((tmp_path / "run" / "config.json").read_text("utf-8"))
     assert record["config"]["backbone"]["name"] == record["backbone"]["name"] == "tiny"
