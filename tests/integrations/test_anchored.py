@@ -40,9 +40,9 @@ RULES: dict[str, dict[str, Any]] = {
     "shared": {},
     "merge": {},
     "olora": {"overlap": 0.05, "factor_norm": 0.01},
-    "osrm": {"sequences": 5, "basis": "lapack"},
+    "osrm": {"sequences": 4, "basis": "lapack"},
 }
-EPOCHS, BATCH, SEED, ITEMS, GENERAL, LR = 2, 2, 5, 7, 3, 0.01
+EPOCHS, BATCH, SEED, ITEMS, GENERAL, LR = 2, 2, 5, 5, 3, 0.01
 CPU = torch.device("cpu")
 
 
@@ -146,7 +146,7 @@ def settings_of(anchors: Any, rule: str, accumulation: int) -> Settings:
         general=GENERAL,
         overlap_strength=0.05,
         norm_strength=0.01,
-        feature_budget=5,
+        feature_budget=4,
         feature_batch_size=BATCH,
     )
 
@@ -274,16 +274,16 @@ def test_chats_begin_as_the_template_says() -> None:
         given_beginning("chat", None)
 
 
-@pytest.mark.parametrize("rule", ["shared", "olora"])
-def test_accumulation_with_a_short_last_window(rule: str) -> None:
-    both(tuple(ANCHORS), rule, tasks=2, accumulation=3)
+def test_accumulation_with_a_short_last_window() -> None:
+    """Of a rule that has a penalty of its own."""
+    both(tuple(ANCHORS), "olora", tasks=2, accumulation=2)
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_saved_and_loaded_it_goes_on_to_the_same_bits(rule: str, tmp_path: Path) -> None:
     """Stopped within the second task; the loop keeps its optimiser's state."""
     stop = 3
-    tasks = [short_sequences(ITEMS, seed=number) for number in (1, 2, 3)]
+    tasks = [short_sequences(3, seed=number) for number in (1, 2, 3)]
 
     def learned(anchored: Anchored, number: int) -> None:
         anchored.begin(tasks[number])

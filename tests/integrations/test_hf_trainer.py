@@ -38,7 +38,7 @@ def model_of(**options: Any) -> Any:
         warnings.simplefilter("ignore")
         torch.manual_seed(0)
         config = LoraConfig(r=2, lora_alpha=4, target_modules=TARGETS, **options)
-        return get_peft_model(tiny_llama(), config)
+        return get_peft_model(tiny_llama(layers=1), config)
 
 
 def tokenizer_of() -> Any:
@@ -57,7 +57,7 @@ def dataset_of(task: int, rows: int = 8) -> Dataset:
 def arguments(place: Path, **options: Any) -> TrainingArguments:
     values = {
         "per_device_train_batch_size": 4,
-        "num_train_epochs": 2,
+        "num_train_epochs": 1,
         "learning_rate": 1e-2,
         "report_to": "none",
         "save_strategy": "no",
@@ -126,7 +126,7 @@ def test_it_is_the_bare_loop(tmp_path: Path) -> None:
     """The same batches through AdamW by hand."""
     names = tuple(ALL)
     trainer = learned(
-        tmp_path, method(*names), dataloader_num_workers=0, train_sampling_strategy="sequential"
+        tmp_path, method(*names), num_train_epochs=2, train_sampling_strategy="sequential"
     )
     model = model_of()
     anchored = Anchored(model, tokenizer_of(), batch_size=4, **method(*names))
@@ -151,12 +151,11 @@ def test_it_is_the_bare_loop(tmp_path: Path) -> None:
     assert_same(outcome(trainer), trainer_outcome, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("scaled", [True, False], ids=["by tokens", "by minibatches"])
-def test_accumulation_of_the_same_batch(scaled: bool, tmp_path: Path) -> None:
-    """One minibatch of four, and four of one: the terms count once a step in both branches."""
+def test_accumulation_of_the_same_batch(tmp_path: Path) -> None:
+    """One minibatch of four, and four of one, by tokens or not: the terms count once a step."""
     rule = {"olora": {"overlap": 0.05, "factor_norm": 0.01}}  # it has a penalty of its own
     outcomes = []
-    for size, accumulation in ((4, 1), (1, 4)):
+    for size, accumulation, scaled in ((4, 1, True), (1, 4, True), (1, 4, False)):
         anchored: Any = method("si", "online_ewc", "kfac", "sd", rule=rule, batch_size=4)
         model = model_of()
         for task in (1, 2):
@@ -172,7 +171,8 @@ def test_accumulation_of_the_same_batch(scaled: bool, tmp_path: Path) -> None:
             trainer.train()
             anchored = trainer.anchored
         outcomes.append(outcome(trainer))
-    assert_same(*outcomes, rtol=2e-3, atol=2e-5)
+    for accumulated in outcomes[1:]:
+        assert_same(accumulated, outcomes[0], rtol=2e-3, atol=2e-5)
 
 
 def test_a_resumed_trainer_goes_on_to_the_same_bits(tmp_path: Path) -> None:
@@ -182,14 +182,14 @@ def test_a_resumed_trainer_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     first = trainer_of(model, place, method(*names), 1)
     first.train()
     first.anchored.save(tmp_path / "between")
-    options = {"save_strategy": "steps", "save_steps": 1, "max_steps": 4}
+    options = {"save_strategy": "steps", "save_steps": 1, "max_steps": 2}
     second = trainer_of(model, place, first.anchored, 2, **options)
-    second.add_callback(Stop(after=2))
+    second.add_callback(Stop(after=1))
     second.train()
     # Another process: a new model, the state from the checkpoint.
     again = trainer_of(model_of(), place, method(*names), 2, **options)
-    again.train(resume_from_checkpoint=str(place / "checkpoint-2"))
-    assert again.state.global_step == straight.state.global_step == 4
+    again.train(resume_from_checkpoint=str(place / "checkpoint-1"))
+    assert again.state.global_step == straight.state.global_step == 2
     assert_same(outcome(again), outcome(straight))
     # And a new process between two tasks.
     later = trainer_of(model_of(), place, method(*names), 2)
@@ -261,6 +261,7 @@ def test_the_best_step_is_what_the_task_ends_with(tmp_path: Path) -> None:
         model=model_of(),
         args=arguments(
             tmp_path,
+            num_train_epochs=2,
             eval_strategy="steps",
             eval_steps=1,
             save_strategy="steps",

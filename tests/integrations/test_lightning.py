@@ -29,7 +29,7 @@ from tests.integrations.test_anchored import (
 from tests.tiny import short_sequences
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
-TASKS = [short_sequences(8, seed=number) for number in (1, 2)]
+TASKS = [short_sequences(4, seed=number) for number in (1, 2)]
 
 
 class Tuned(lightning.LightningModule):

@@ -26,7 +26,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tiny model and its tokenizer in place of what the hub has."""
     model: Any = transformers.AutoModelForCausalLM
     tokenizer: Any = transformers.AutoTokenizer
-    monkeypatch.setattr(model, "from_pretrained", lambda *_, **__: tiny_llama())
+    monkeypatch.setattr(model, "from_pretrained", lambda *_, **__: tiny_llama(layers=1))
     monkeypatch.setattr(tokenizer, "from_pretrained", lambda *_, **__: tokenizer_of())
 
 

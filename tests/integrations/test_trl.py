@@ -53,7 +53,7 @@ def sft(task: int, model: Any, lora: Any, anchored: Any, place: Path, **options:
 def two_tasks_of_sft(anchored: Any, place: Path, **options: Any) -> Any:
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model: Any = tiny_llama()
+        model: Any = tiny_llama(layers=1)
     lora: Any = LoraConfig(r=2, lora_alpha=4, target_modules=TARGETS, task_type="CAUSAL_LM")
     for task in (1, 2):
         trainer = sft(task, model, lora, anchored, place, **options)
