@@ -139,13 +139,13 @@ def test_llama_cpp_answers_as_the_run_did(form: str, tmp_path: Path) -> None:
         "replay_merge" if form == "paper" else "merge",
         template={"form": form, "append_eos": True},
         lora={"rank": 8, "alpha": 16, "dropout": 0.0},
-        optim={"epochs": 40, "lr": 0.02},
+        optim={"epochs": 30, "lr": 0.02},
     )
     run = learned(tmp_path / "run", config, 1)
     export(run, "gguf", tmp_path / "out")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["README.md", "model.gguf"]
     assert "llama-cli -m" in (tmp_path / "out" / "README.md").read_text()
-    export(run, "hf", tmp_path / "hf")
+    export(run, "hf", tmp_path / "hf", checked=False)
     model: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "hf")
     tokenizer: Any = AutoTokenizer.from_pretrained(tmp_path / "hf")
     server = run_by_llama_cpp(tmp_path / "out" / "model.gguf")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import AutoModelForCausalLM
+from safetensors.torch import load_file
 
 from holdfast import HoldfastError
 from holdfast.capability.run import trajectory_model
@@ -88,9 +88,9 @@ def test_an_empty_place_will_do_and_a_failure_leaves_it(
     with monkeypatch.context() as patched:
         patched.setattr(os, "replace", full)
         with pytest.raises(HoldfastError, match=r"out: cannot be written \(No space left"):
-            export(run, "hf", out)
+            export(run, "hf", out, checked=False)
     assert list(tmp_path.iterdir()) == [out] and not list(out.iterdir())
-    export(run, "hf", out)
+    export(run, "hf", out, checked=False)
     assert list(tmp_path.iterdir()) == [out]
     assert not list(out.glob(".*"))
     assert {path.stat().st_mode & 0o044 for path in out.iterdir()} == {out.stat().st_mode & 0o044}
@@ -105,14 +105,14 @@ def test_a_killed_export_leaves_nothing_that_looks_whole(run: Path, tmp_path: Pa
     assert killed.exitcode == -signal.SIGKILL
     assert not out.exists()
     assert (tmp_path / ".out.part" / "new" / "model.safetensors").exists()
-    export(run, "hf", out)
+    export(run, "hf", out, checked=False)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_a_link_to_an_empty_directory_stays_one(run: Path, tmp_path: Path) -> None:
     (tmp_path / "far").mkdir()
     (tmp_path / "out").symlink_to("far")
-    export(run, "hf", tmp_path / "out")
+    export(run, "hf", tmp_path / "out", checked=False)
     assert (tmp_path / "out").is_symlink()
     assert (tmp_path / "far" / "model.safetensors").exists()
 
@@ -194,18 +194,17 @@ def test_before_and_after_are_the_models_of_that_time(
         "".join(f'{{"task": "{name}", "question": "{name}?", "answer": "a"}}\n' for name in names)
     )
     run = learned(tmp_path / "run", configured(backbone_directory, stream, "merge"), 3)
+    weights = {}
+    for task in (1, 2):
+        export(run, "hf", tmp_path / f"{task}", task, checked=False)
+        weights[task] = load_file(tmp_path / f"{task}" / "model.safetensors")
     for option, value, task in (("before", "wed", 2), ("after", "mon", 1), ("after", 2, 2)):
-        done = holdfast("export", run, tmp_path / "out", "--to", "hf", f"--{option}", value)
+        out, given = tmp_path / f"{option}-{value}", (f"--{option}", value)
+        done = holdfast("export", run, out, "--to", "hf", *given, "--no-check")
         assert done.status == 0, done.err
-        export(run, "hf", tmp_path / "same", task)
-        ours, theirs = (
-            AutoModelForCausalLM.from_pretrained(tmp_path / name).state_dict()
-            for name in ("out", "same")
-        )
-        assert all(ours[name].equal(theirs[name]) for name in ours)
-        for name in ("out", "same"):
-            for path in (tmp_path / name).iterdir():
-                path.unlink()
+        ours = load_file(out / "model.safetensors")
+        assert all(ours[name].equal(tensor) for name, tensor in weights[task].items())
+    assert not all(weights[1][name].equal(tensor) for name, tensor in weights[2].items())
     two_ways = holdfast("export", run, tmp_path / "out", "--to", "hf", "--after", "1")
     assert (
         two_ways.status == 2 and "is the name of one task and the number of another" in two_ways.err

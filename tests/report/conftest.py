@@ -14,13 +14,13 @@ from tests.report.page_study import fading, study_of
 
 @pytest.fixture(scope="session")
 def full() -> Study:
-    """A complete 2^4 with two seeds; the more mechanisms, the slower the fading."""
+    """A complete 2^4 of 20 tasks with three seeds; the more mechanisms, the slower the fading."""
     retention = {tag: 0.3 + 0.15 * sum(levels) for tag, levels in compositions().items()}
     return study_of(
         {
-            (tag, seed): fading(6, retention[tag] + 0.01 * seed)
+            (tag, seed): fading(20, retention[tag] + 0.01 * seed)
             for tag in retention
-            for seed in (1, 2)
+            for seed in (1, 2, 3)
         }
     )
 
