@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from holdfast.analysis import Study, analyse, read_study
+from holdfast.analysis import Analysis, Study, analyse, read_study
 from holdfast.analysis.uncertainty import (
     Lifetime,
     differences,
@@ -212,9 +212,16 @@ def test_each_draw_is_the_half_life_of_what_it_drew() -> None:
         assert (least[place], most[place]) == plain(seeds, by_seed[place], by_task[place])
 
 
-def test_it_is_the_half_life_of_the_table(tmp_path: Path) -> None:
-    study = read_study(write_suite(tmp_path / "suite", tasks=14))
-    tables = analyse(study).tables
+@pytest.fixture(scope="module")
+def longer(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Analysis]:
+    """Of 14 tasks, within which two methods do not halve."""
+    study = read_study(write_suite(tmp_path_factory.mktemp("longer") / "suite", tasks=14))
+    return study, analyse(study)
+
+
+def test_it_is_the_half_life_of_the_table(longer: tuple[Study, Analysis]) -> None:
+    study, analysis = longer
+    tables = analysis.tables
     halves = tables["half_lives"].set_index("method")
     means = tables["means"].query("metric == 'half_life'").set_index("method")
     assert halves["half_life"].equals(means.loc[halves.index, "value"])
@@ -232,8 +239,8 @@ def test_it_is_the_half_life_of_the_table(tmp_path: Path) -> None:
         assert np.nanmean(recall_by_age(matrix), axis=0) == pytest.approx(retention_by_age(matrix))
 
 
-def test_differences_are_those_of_the_half_lives(tmp_path: Path) -> None:
-    tables = analyse(read_study(write_suite(tmp_path / "suite", tasks=14))).tables
+def test_differences_are_those_of_the_half_lives(longer: tuple[Study, Analysis]) -> None:
+    tables = longer[1].tables
     table = tables["differences"].query("metric == 'half_life'")
     halves = tables["half_lives"].set_index("method")["half_life"]
     beyond = set(halves.index[halves.isna()])

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import sampling, training_step
+from benchmarks import sampling, training_step, twins
 from benchmarks.pairing import Measurement, Plan, alternate
 from benchmarks.record import markdown, write
 from benchmarks.twins import METHODS
+from holdfast.backbone.model import Backbone
 from reference import adapters
-from tests.tiny import exact_backbone
+from tests.tiny import byte_tokenizer, exact_backbone, tiny_llama
 
 
 @pytest.mark.parametrize("method", [*METHODS, "kfac_merge"])
@@ -58,9 +59,18 @@ def test_the_ratio_is_the_median_of_the_rounds() -> None:
     assert Measurement("alone", "s", [1.0]).ratio is None
 
 
+def wide_backbone() -> Backbone:
+    """As wide as the paper's rank asks for."""
+    return Backbone(tiny_llama(layers=1, width=64), byte_tokenizer())
+
+
 @pytest.mark.parametrize("module", [training_step, sampling])
-def test_what_is_written_is_what_was_measured(module, tmp_path: Path) -> None:
+def test_what_is_written_is_what_was_measured(
+    module, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Of sampling, counts, lengths and vocabulary are asserted where sequences are drawn."""
+    if module is training_step:  # the other has the embedded backbone, as by default
+        monkeypatch.setattr(twins, "load_backbone", lambda _: wide_backbone())
     report = module.measure(Plan(rounds=1, smoke=True))
     write(tmp_path, report.name, [report])
     (values,) = json.loads((tmp_path / f"{report.name}.json").read_text())["reports"]

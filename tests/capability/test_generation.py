@@ -52,7 +52,7 @@ def test_outputs_end_at_the_next_problem_and_are_checked(
 def test_batches_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_problems(tmp_path)
     suite = without_examples(GSM8K)
-    items = suite.items(tmp_path)
+    items = suite.items(tmp_path)[:4]
     at_once = answered(suite, items)
     monkeypatch.setattr(generation, "_TOKENS_IN_CACHE", 1)
     assert answered(suite, items) == at_once

@@ -26,7 +26,7 @@ from reference.state import Task as ReferenceTask
 from tests.model.chat_models import chat_tokenizer
 from tests.tiny import exact_backbone, short_sequences
 
-TARGETS = ["q_proj", "v_proj", "o_proj", "down_proj"]
+TARGETS = ["v_proj", "down_proj"]
 ANCHORS: dict[str, dict[str, Any]] = {
     "si": {"strength": 0.7},
     "online_ewc": {"strength": 20.0, "decay": 0.9, "sequences": 3},

@@ -134,4 +134,4 @@ def test_equal_figures_are_equal_files(tmp_path):
     assert b"/Subtype /Type0" in first[1].read_bytes()  # TrueType text, not outlines
     (tmp_path / "file").write_text("")
     with pytest.raises(HoldfastError, match="file"):
-        save(plot_comparison({"a": fading(5, 0.5)}), tmp_path / "file" / "figure")
+        save(plot_comparison({"a": fading(2, 0.5)}), tmp_path / "file" / "figure")

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.results import (
@@ -28,6 +28,7 @@ from holdfast.results import (
 from .matrices import dense, matrices
 
 complete = matrices(complete=True, smallest=1)
+few = settings(max_examples=40)
 
 
 def close(value: float) -> object:
@@ -50,6 +51,7 @@ def test_a_three_task_matrix_computed_by_hand() -> None:
     assert half_life(matrix) == 2  # R(1) = 0.675 is above 0.45, R(2) = 0.3 is below
 
 
+@few
 @given(complete)
 def test_final_diagonal_and_forget_equal_the_formulas(matrix: RecallMatrix) -> None:
     last = matrix.horizon
@@ -67,6 +69,7 @@ def test_final_diagonal_and_forget_equal_the_formulas(matrix: RecallMatrix) -> N
     assert forget(matrix) == close(drops / (last - 1) if last > 1 else math.nan)
 
 
+@few
 @given(matrices())
 def test_retention_and_forward_transfer_average_the_observed_entries(matrix: RecallMatrix) -> None:
     last = matrix.horizon
@@ -83,6 +86,7 @@ def test_retention_and_forward_transfer_average_the_observed_entries(matrix: Rec
     assert forward_transfer(matrix) == close(naive_forward)
 
 
+@few
 @given(matrices(), st.integers(1, 9))
 def test_window_is_the_mean_over_the_most_recent_tasks(matrix: RecallMatrix, tasks: int) -> None:
     last = matrix.horizon
@@ -91,6 +95,7 @@ def test_window_is_the_mean_over_the_most_recent_tasks(matrix: RecallMatrix, tas
     assert window(matrix, tasks) == close(expected)
 
 
+@few
 @given(matrices())
 def test_an_unobserved_entry_a_metric_needs_makes_it_nan(matrix: RecallMatrix) -> None:
     tasks = range(1, matrix.horizon + 1)
@@ -103,6 +108,7 @@ def test_an_unobserved_entry_a_metric_needs_makes_it_nan(matrix: RecallMatrix) -
     assert math.isnan(forget(matrix)) == (any(map(math.isnan, needed)) or last < 2)
 
 
+@few
 @given(matrices(complete=True, smallest=1), st.data())
 def test_a_prefix_of_the_rows_gives_the_metrics_of_that_horizon(
     matrix: RecallMatrix, data: st.DataObject
@@ -120,6 +126,7 @@ def test_a_prefix_of_the_rows_gives_the_metrics_of_that_horizon(
     )
 
 
+@few
 @given(matrices(items=st.just(10)))
 def test_half_life_is_the_first_age_below_half_in_exact_fractions(matrix: RecallMatrix) -> None:
     expected = None
@@ -163,6 +170,7 @@ def test_windows_of_a_long_run_follow_the_paper() -> None:
     assert (at_forty["w10"], at_forty["w50"], at_forty["final"]) == (1.0, None, 0.5)
 
 
+@few
 @given(matrices())
 def test_the_summary_is_json_with_null_for_nan(matrix: RecallMatrix) -> None:
     summary = summarise(matrix)
