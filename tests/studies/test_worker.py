@@ -38,6 +38,7 @@ def test_a_worker_ends_with_its_parent(cell, tmp_path, monkeypatch):
     process = WorkerProcess({})
     process.send(Job(endless, tmp_path / "cell").order())
     while not (tmp_path / "cell" / "config.json").exists():  # it begins to learn
+        assert workers[0].poll() is None
         time.sleep(0.02)
     process.channel.close()
     assert workers[0].wait(30) == 0
