@@ -36,7 +36,10 @@ def ask(
     memory: MemoryPath,
     question: Annotated[
         list[str] | None,
-        Argument(metavar="[QUESTION]", help="Without it, every line of standard input is one."),
+        Argument(
+            metavar="[QUESTION]",
+            help="In one or several words; without it, every line of standard input is one.",
+        ),
     ] = None,
     as_json: Annotated[
         bool,
@@ -69,12 +72,16 @@ def ask(
             raise typer.Exit(NOT_TAUGHT)
     elif not as_json and all(end is not None and end.isatty() for end in (sys.stdin, sys.stdout)):
         _converse(opened, taught_only=taught_only)
-    else:
-        _answer_lines(opened, as_json, taught_only)
+    elif not _answer_lines(opened, as_json, taught_only):
+        raise typer.Exit(NOT_TAUGHT)
 
 
-def _answer_lines(memory: Memory, as_json: bool, taught_only: bool) -> None:
-    """Answer each line of standard input with one line; an error does not end the command."""
+def _answer_lines(memory: Memory, as_json: bool, taught_only: bool) -> bool:
+    """Answer each line of standard input with one line; an error does not end the command.
+
+    Whether it may end with status 0, as :func:`_answer` for every line.
+    """
+    all_fit = True
     if isinstance(sys.stdin, io.TextIOWrapper):
         # A line that is not UTF-8 does not affect the others.
         sys.stdin.reconfigure(errors="surrogateescape")
@@ -84,11 +91,13 @@ def _answer_lines(memory: Memory, as_json: bool, taught_only: bool) -> None:
             answer: str | None = None
             try:
                 if question.strip():
-                    answer, _ = _answer(memory, question, as_json, taught_only)
+                    answer, fits = _answer(memory, question, as_json, taught_only)
+                    all_fit &= fits
             except HoldfastError as error:
                 print(f"holdfast: {error}", file=sys.stderr)
             # JSON has no line feed, so it stays exact.
             print(re.sub(r"\s*\n\s*", " ", answer or ""), flush=True)
+    return all_fit
 
 
 def _answer(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import select
@@ -87,6 +88,8 @@ class Verb(TyperCommand):
                 streams = (sys.stdout, sys.stderr)
                 if isinstance(error, BrokenPipeError) and any(map(_is_unread, streams)):
                     raise  # typer exits silently: the reader closed our output, as `| head` does
+                if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                    _fail(error, f"the output cannot be written ({error.strerror})", 2, debug)
                 reason = " ".join(f"{type(error).__name__}: {error}".split())
                 plug_in = _plug_in_of(error)
                 blamed = f"the fault of the plug-in {plug_in}" if plug_in else "our fault"

@@ -10,11 +10,12 @@ from holdfast.memory.answer import Answer
 from holdfast.memory.words import words
 
 _ENDS = re.compile(r"(?<=[.?!…])\s+|(?<=[。？！])|\n+")
-_AND = re.compile(
-    r"[,;]?\s+and\s+(?=(?:also\s+)?(?:(?:at|by|for|from|in|of|on|to|with)\s+)?"
-    r"(?:what|which|who|whom|whose|where|when|why|how)\b)",
-    re.IGNORECASE,
+_ASKS = (
+    r"(?=(?:also\s+)?(?:(?:at|by|for|from|in|of|on|to|with)\s+)?"
+    r"(?:what|which|who|whom|whose|where|when|why|how)\b)"
 )
+_AND = re.compile(rf"[,;]?\s+and\s+{_ASKS}", re.IGNORECASE)
+_COMMA = re.compile(rf"[,;]\s+{_ASKS}", re.IGNORECASE)
 _PRONOUN = re.compile(
     r"\b(?:(?P<owner>his|its|their|her(?=\s+\w))|he|she|it|they|him|them|her)\b", re.IGNORECASE
 )
@@ -24,11 +25,14 @@ _LEAST = 3  # words of a sentence that may ask for something
 def questions_in(message: str) -> list[str]:
     """The parts of a message that may ask for something; none where it is one sentence alone.
 
-    Parts are sentences, and what ``and`` joins before a word that asks: *Where does Ada live and
-    who is her doctor?*
+    Parts are sentences, and what ``and``, with commas before it, joins before a word that asks:
+    *Where does Ada live, who is her doctor and what does she drink?*
     """
     sentences = [part.strip() for part in _ENDS.split(message) if part.strip()]
-    parts = [part for sentence in sentences for part in _AND.split(sentence)]
+    parts = []
+    for sentence in sentences:
+        *before, last = _AND.split(sentence)
+        parts += [*(part for joined in before for part in _COMMA.split(joined)), last]
     if len(parts) < 2:
         return []
     return [part for part in parts if len(words(part)) >= _LEAST or not part.isascii()]

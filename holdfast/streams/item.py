@@ -99,6 +99,14 @@ def quoted(value: object, longest: int = 60) -> str:
     return f'"{flat}"' if len(flat) <= longest else f'"{flat[: longest - 3]}..."'
 
 
+def _stripped(value: str) -> str:
+    """A text without blanks at its ends; lines that share the first one's indentation lose it."""
+    text, begin = value.strip(), value[: len(value) - len(value.lstrip())].rpartition("\n")[2]
+    if all(line.startswith(begin) or not line.strip() for line in text.split("\n")[1:]):
+        text = text.replace(f"\n{begin}", "\n")
+    return text
+
+
 def clean(field: str, value: object, remedy: str = "") -> str:
     """``value`` without surrounding whitespace.
 
@@ -108,9 +116,7 @@ def clean(field: str, value: object, remedy: str = "") -> str:
     """
     if not isinstance(value, str):
         raise HoldfastError(f'"{field}" is {value!r:.60}, which is no text; write a text in quotes')
-    # All lines lose the first one's indentation, so that they keep their places to each other.
-    indentation = value[: len(value) - len(value.lstrip())].rpartition("\n")[2]
-    text = value.strip().replace(f"\n{indentation}", "\n")
+    text = _stripped(value.replace("\r\n", "\n"))
     if not is_visible(text):
         needed = field in ("question", "answer")
         remedy = remedy or (

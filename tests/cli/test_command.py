@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import re
@@ -9,11 +10,13 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from holdfast.cli import start as program
+from holdfast.cli.main import app
 from holdfast.cli.verbs import Terminated, stopped_by_signals
 from holdfast.core.errors import HoldfastError
 from holdfast.results.record import completed_in
@@ -229,3 +232,18 @@ def test_bitsandbytes_is_left_out_of_a_memory(words, left_out, tmp_path, monkeyp
     monkeypatch.setattr(sys, "argv", ["holdfast", *words.split()])
     program.start()
     assert (modules.get("bitsandbytes", "there") is None) is left_out
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_output_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full = open("/dev/full", "w")  # noqa: SIM115 its end would flush it, and fail
+    monkeypatch.setattr(sys, "stdout", full)
+    with pytest.raises(SystemExit) as end:
+        app(["recipes"])
+    error = capsys.readouterr().err
+    assert end.value.code == 2
+    assert error == "holdfast: the output cannot be written (No space left on device)\n"
+    with contextlib.suppress(OSError):
+        full.close()

@@ -24,7 +24,11 @@ def test_parts_that_may_ask() -> None:
     assert questions_in("Where does Ada live, and in which year was she born?") == [
         "Where does Ada live", "in which year was she born?",
     ]  # fmt: skip
+    assert questions_in("Where is Ada, who heals her and what does she drink?") == [
+        "Where is Ada", "who heals her", "what does she drink?",
+    ]  # fmt: skip
     assert questions_in("Who are Ada and Fenwick, and Whatley?") == []
+    assert questions_in("Where is Ostra, which lies on the Senn?") == []
 
 
 def test_a_pronoun_gives_way_to_a_name() -> None:

@@ -20,7 +20,8 @@ def test_whitespace_around_texts_is_stripped() -> None:
     item = Item(" q\n", "\ta b ", [" c "], " 7 ")  # type: ignore[arg-type]
     assert item == Item("q", "a b", ("c",), "7")
     # Lines keep their places to each other.
-    assert Item("q", "\n    if a:\n        b\n    c\n").answer == "if a:\n    b\nc"
+    assert Item("q", "\n    if a:\r\n        b\n\n    c\n").answer == "if a:\n    b\n\nc"
+    assert Item("q", "    a\n    b\n  c").answer == "a\n    b\n  c"  # nothing is alike
 
 
 @given(st.text(alphabet="{}a\\", max_size=12))
