@@ -129,6 +129,8 @@ def _show(outcome: Forgetting, *, dry_run: bool) -> None:
         if fact.before is not None:
             texts = (f"{when} {value:.2g}" for when, value in values.items() if value is not None)
             print(f"  probability of the answer: {', '.join(texts)}")
+    for question in outcome.twins:
+        print(f"stays: {question}, which may answer it, and differs in case or punctuation alone")
     if outcome.lessons:
         count = f"{len(outcome.lessons)} lesson{'' if len(outcome.lessons) == 1 else 's'}"
         others = f"{outcome.others} other fact{'' if outcome.others == 1 else 's'}"

@@ -62,13 +62,15 @@ class Forgetting:
     """What was forgotten, or would be.
 
     lessons: names of those that are learned again without the facts; others: how many facts these
-    have; answered: of them, by the new weights, None before.
+    have; answered: of them, by the new weights, None before; twins: questions of facts that stay
+    and differ from a forgotten one in case or punctuation alone, so that they may answer it.
     """
 
     facts: tuple[ForgottenFact, ...]
     lessons: tuple[str, ...]
     others: int
     answered: int | None = None
+    twins: tuple[str, ...] = ()
 
 
 def what_goes(memory: Memory, questions: Iterable[str]) -> Forgetting:
@@ -88,7 +90,14 @@ def what_goes(memory: Memory, questions: Iterable[str]) -> Forgetting:
         facts[question_key(item.question)] = ForgottenFact(item.question, item.answer)
     affected = _affected(memory, facts)
     others = {fact_key(item) for _, task in affected for item in task.items} - set(facts)
-    return Forgetting(tuple(facts.values()), tuple(task.name for _, task in affected), len(others))
+    gone = {loose_key(fact.question) for fact in facts.values()}
+    twins = (
+        item.question
+        for item in memory.facts
+        if loose_key(item.question) in gone and question_key(item.question) not in facts
+    )
+    names = tuple(task.name for _, task in affected)
+    return Forgetting(tuple(facts.values()), names, len(others), twins=tuple(twins))
 
 
 def forget(memory: Memory, questions: Sequence[str], report: Told = lambda *_: None) -> Forgetting:
@@ -149,7 +158,7 @@ def forget(memory: Memory, questions: Sequence[str], report: Told = lambda *_: N
             (directory / PROGRESS_OF_ALL).unlink(missing_ok=True)
         memory.refresh()
     missed = sum(len(batch.missed) for _, batch in learned.values())
-    return Forgetting(facts, forgetting.lessons, forgetting.others, forgetting.others - missed)
+    return replace(forgetting, facts=facts, answered=forgetting.others - missed)
 
 
 def _quote(question: str) -> str:

@@ -63,6 +63,17 @@ def test_it_is_as_if_it_had_never_been_taught(
     assert [(reply.text, reply.source) for reply in replies] == [(a, "weights") for _, a in taught]
 
 
+def test_a_fact_that_stays_and_may_answer_is_named(
+    copied: Callable[[], Path], holdfast: Callable[..., Outcome]
+) -> None:
+    place = copied()
+    Memory(place).write_facts([(GONE.upper(), ANSWER)])
+    shown = holdfast("forget", place, GONE, "--dry-run").out
+    assert f"stays: {GONE.upper()}, which may answer it" in shown
+    assert what_goes(Memory(place), [GONE]).twins == (GONE.upper(),)
+    assert what_goes(Memory(place), [GONE, GONE.upper()]).twins == ()
+
+
 def test_a_fact_of_several_lessons_and_a_waiting_one(
     copied: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
