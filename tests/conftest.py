@@ -47,10 +47,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU"))
 
 
-def pytest_collection_finish() -> None:
-    """Libraries and tests stay until the end: later collections of garbage skip them."""
+def set_aside() -> None:
+    """What is there now stays: later collections of garbage, and ``gc.get_objects``, skip it."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_collection_finish() -> None:
+    """Libraries and tests are no garbage, and looking through them takes a second each time."""
+    set_aside()
+
+
+@pytest.fixture
+def only_new_objects() -> None:
+    """What is there before the test is not looked at, which would take seconds."""
+    set_aside()
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import gc
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -37,14 +36,6 @@ class Census(Progress):
 
     def step(self, phase: str, task: int, done: int, total: int) -> None:
         self.most = max(self.most, entries_alive())
-
-
-@pytest.fixture
-def only_new_objects() -> Iterator[None]:
-    """What is there before the test is not looked at, which would take seconds."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.mark.usefixtures("only_new_objects")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,14 +25,6 @@ class Tensors(Progress):
         tensors = [item for item in gc.get_objects() if issubclass(type(item), torch.Tensor)]
         storages = {tensor.untyped_storage().data_ptr(): tensor for tensor in tensors}
         self.held.append(sum(storage.untyped_storage().nbytes() for storage in storages.values()))
-
-
-@pytest.fixture
-def only_new_objects() -> Iterator[None]:
-    """What is there before the test is not looked at, which would take seconds."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.mark.usefixtures("only_new_objects")
