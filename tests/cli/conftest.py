@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -21,11 +20,6 @@ def refused(outcome: Outcome, *words: str) -> None:
     assert outcome.err.startswith("holdfast: ") and outcome.err.count("\n") == 1, outcome.err
     for word in words:
         assert word in outcome.err
-
-
-@pytest.fixture(scope="session")
-def tiny_directory(backbone_directory: Path) -> Path:
-    return backbone_directory
 
 
 @pytest.fixture
@@ -53,10 +47,10 @@ def caller(app, monkeypatch, capfd):
 
 
 @pytest.fixture
-def settings(tiny_directory) -> list[str]:
+def settings(backbone_directory) -> list[str]:
     """A run that takes a second."""
     return [
-        f"backbone.name={tiny_directory}",
+        f"backbone.name={backbone_directory}",
         "stream.items_per_task=4",
         "stream.tasks=3",
         "optim.epochs=1",

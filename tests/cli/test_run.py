@@ -132,9 +132,9 @@ def test_bad_settings(setting, words, holdfast, settings, tmp_path):
     assert outcome.out == "" and not (tmp_path / "run").exists()
 
 
-def test_a_model_without_a_tokenizer(holdfast, settings, tiny_directory, tmp_path):
+def test_a_model_without_a_tokenizer(holdfast, settings, backbone_directory, tmp_path):
     bare = tmp_path / "bare"
-    shutil.copytree(tiny_directory, bare)
+    shutil.copytree(backbone_directory, bare)
     for path in bare.glob("*token*"):
         path.unlink()
     outcome = holdfast("run", "demo", *settings, f"backbone.name={bare}", "--out", tmp_path / "run")

@@ -145,13 +145,15 @@ def test_a_suite_and_its_tables(holdfast, tmp_path: Path, settings, monkeypatch)
 
 
 @pytest.mark.usefixtures("inline", "quick")
-def test_a_search_leads_to_its_final_runs(holdfast, tmp_path: Path, tiny_directory: Path) -> None:
+def test_a_search_leads_to_its_final_runs(
+    holdfast, tmp_path: Path, backbone_directory: Path
+) -> None:
     (tmp_path / "own.yaml").write_text(
         "base: full_stack\nseeds: [1]\norder_seed: 5\n"
         "schedule: {horizons: [1, 2], survivors: [5]}\n"
         "space: {weight: [none, {si: {si.strength: [1, 2]}}], allocation: [shared, merge]}\n"
         "set:\n"
-        f"  backbone.name: {tiny_directory}\n"
+        f"  backbone.name: {backbone_directory}\n"
         "  stream.tasks: 3\n  stream.items_per_task: 4\n  optim.epochs: 1\n  lora.rank: 2\n"
         "  evaluation.max_new_tokens: 16\n"
     )
@@ -195,7 +197,7 @@ def test_a_search_leads_to_its_final_runs(holdfast, tmp_path: Path, tiny_directo
         (("paper",), "paper and --from-search: choose one"),
     ):
         refused(holdfast(*ask, *wrong), message)
-    other = holdfast("suite", "factorial", *ask[3:], f"backbone.name={tiny_directory}")
+    other = holdfast("suite", "factorial", *ask[3:], f"backbone.name={backbone_directory}")
     refused(other, "holds a study with other settings")
 
 

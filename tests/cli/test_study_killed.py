@@ -24,12 +24,12 @@ NICENESS = {"RAY_worker_niceness": "0"}
 
 
 @pytest.fixture(scope="module")
-def recipe(tmp_path_factory: pytest.TempPathFactory, tiny_directory: Path) -> Path:
+def recipe(tmp_path_factory: pytest.TempPathFactory, backbone_directory: Path) -> Path:
     """Four candidates, of which two go on to the second horizon."""
     recipe = {
         "base": "demo",
         "set": {
-            "backbone.name": str(tiny_directory),
+            "backbone.name": str(backbone_directory),
             "stream.tasks": 6,
             "stream.items_per_task": 4,
             "optim.epochs": 2,
@@ -99,7 +99,6 @@ def cluster() -> Iterator[object]:
     from ray.cluster_utils import Cluster
 
     size = {"num_cpus": 1, "object_store_memory": 80 * 1024**2}
-    size |= {"include_dashboard": False, "include_log_monitor": False}
     with patch.dict(os.environ, NICENESS):
         nodes = Cluster(initialize_head=True, head_node_args=size)
         nodes.other = nodes.add_node(**size)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.conftest import caller, holdfast, tiny_directory
+from tests.cli.conftest import backbone_directory, caller, holdfast
 
-__all__ = ["holdfast", "tiny_directory"]
+__all__ = ["backbone_directory", "holdfast"]
 
 
 @pytest.fixture

@@ -77,10 +77,10 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 
 def test_real_qa_killed_and_called_again_is_the_same_to_the_byte(
-    paper, tmp_path: Path, tiny_directory: Path
+    paper, tmp_path: Path, backbone_directory: Path
 ) -> None:
     build = ["stream", "real-qa", "--data-root", sources(tmp_path / "sources"), "--backbone",
-             tiny_directory, "--tasks", 2, "--items", 10, "--sources", "nq_open,sciq",
+             backbone_directory, "--tasks", 2, "--items", 10, "--sources", "nq_open,sciq",
              "--out"]  # fmt: skip
     killed, whole = tmp_path / "killed", tmp_path / "whole"
     first = Forked([*build, killed], module="experiments.paper")
