@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.conftest import backbone_directory, caller, holdfast
+from tests.cli.conftest import caller, holdfast
 
-__all__ = ["backbone_directory", "holdfast"]
+__all__ = ["holdfast"]
 
 
 @pytest.fixture
