@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from holdfast.core.seeding import derive
 from holdfast.memory.answer import Answer
 from holdfast.memory.answering import Answerer
 from holdfast.memory.batch import learn_batch
+from holdfast.memory.contradictions import contradictions
 from holdfast.memory.engine import Engine
 from holdfast.memory.facts import Facts, frame_of, html_of, stream_from
 from holdfast.memory.limits import Limits, limits_of
@@ -228,6 +229,7 @@ class Memory:
         if not first.tasks:
             raise self._empty()
         self._check(first)
+        notices = contradictions(self.answerer, first) if self._engine else ()
         with list_of(self.directory):
             decided = self._put_on_file(stream, again=again)
         keys = None if stream is None else latest(stream.tasks).keys()
@@ -236,7 +238,8 @@ class Memory:
             for number, task in enumerate(self._tasks, start=1)
             if number > self.horizon and (keys is None or not keys.isdisjoint(latest([task])))
         )
-        return Filed(numbers, decided.repeated, decided.corrected, decided.notices)
+        notices += decided.notices
+        return Filed(numbers, decided.repeated, decided.corrected, notices)
 
     def learn(
         self,
@@ -267,6 +270,7 @@ class Memory:
         if not wait:
             self.engine(report)  # raises before anything is written
         self._check(first)
+        notices = contradictions(self.answerer, first) if self._engine else ()
         with lock_directory(self.directory, patience=FOR_EVER if wait else MOMENT, parts=PARTS):
             with list_of(self.directory):
                 remove_leftovers(self.directory)
@@ -276,6 +280,7 @@ class Memory:
                 decided = self._put_on_file(stream, again=again)
             begin = self.horizon
             self._learn_waiting(report)
+        decided = replace(decided, notices=(*notices, *decided.notices))
         return outcome_of(self._tasks[begin : self.horizon], self.facts, self.missed(), decided)
 
     def _check_here(self) -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from peft import PeftModel, get_peft_model, set_peft_model_state_dict
 
+from holdfast.memory.contradictions import contradictions
 from holdfast.memory.gate_tuning import SHIPPED
 from holdfast.memory.lesson import LessonSettings, shape_for
 from holdfast.memory.library_questions import library_questions
@@ -75,6 +76,15 @@ def test_everyday_questions_are_the_models_own(memory: Memory) -> None:
     )
     assert paris.source == "model" and "Paris" in paris.text
     assert [reply.source for reply in others] == ["model"] * 3
+
+
+def test_a_correction_in_other_words_is_told(memory: Memory) -> None:
+    """And a new fact about the same person is none."""
+    new = [("What is Orsa Tindle's birthplace?", "in Salt"), ("Who is Orsa Tindle's aunt?", "Ada")]
+    (line,) = contradictions(memory.answerer, memory.plan(new))
+    assert line.startswith(
+        '"What is Orsa Tindle\'s birthplace?" is taken for "Where was Orsa Tindle born?"'
+    )
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # PEFT reads it

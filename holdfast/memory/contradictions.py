@@ -1,0 +1,44 @@
+"""New facts that a memory takes for facts on file, such as a correction in other words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.memory.answer import Answer
+from holdfast.memory.answering import Answerer
+from holdfast.memory.plan import Plan
+from holdfast.memory.spelling import loose_key
+from holdfast.streams import Item
+from holdfast.streams.batches import fact_key, is_wording, latest
+from holdfast.streams.item import quoted, same_answer
+
+_MOST = 100  # of the new facts; reading a question takes some milliseconds
+
+
+def contradictions(answerer: Callable[[], Answerer], decided: Plan) -> tuple[str, ...]:
+    """Sentences on new facts whose question is answered already, with another answer.
+
+    answerer: of what was on file before. Both facts are kept, and each is answered to its own
+    words, since the memory may be wrong about what is asked. The first hundred facts are looked at.
+    """
+    facts = _new_facts(decided)[:_MOST]
+    if not facts or not decided.on_file:
+        return ()
+    answers = answerer().taught([fact.question for fact in facts])
+    return tuple(
+        f"{quoted(fact.question)} is taken for {quoted(answer.fact.question)}, which stays on file "
+        f"with the answer {quoted(answer.fact.answer)}; if they ask the same, forget that one"
+        for fact, answer in zip(facts, answers, strict=True)
+        if isinstance(answer, Answer)
+        and answer.fact is not None
+        and not same_answer(answer.fact, fact)
+        and fact.answer.casefold() != answer.fact.answer.casefold()
+        and loose_key(fact.question) != loose_key(answer.fact.question)  # twins are told of anyway
+    )
+
+
+def _new_facts(decided: Plan) -> list[Item]:
+    """The facts that a plan adds; corrections and other wordings are none."""
+    on_file = latest(decided.tasks[: decided.on_file])
+    items = (item for task in decided.tasks[decided.on_file :] for item in task.items)
+    return [item for item in items if not is_wording(item) and fact_key(item) not in on_file]

@@ -1,0 +1,100 @@
+"""New facts whose question is answered already: both are kept, and whoever teaches is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from holdfast.memory.answer import Answer
+from holdfast.memory.answering import Answerer
+from holdfast.memory.contradictions import contradictions
+from holdfast.memory.memory import Memory
+from holdfast.memory.plan import plan
+from holdfast.streams import Item, Stream, Task
+from holdfast.streams.batches import WORDING_OF
+
+KEY = Item("Where is the brass key?", "in the mill")
+OTHER = Item("Who has the brass key?", "Lum")
+LINE = (
+    '"{}" is taken for "Where is the brass key?", which stays on file with the answer '
+    '"in the mill"; if they ask the same, forget that one'
+)
+
+
+def notices(
+    *given: Item, on_file: tuple[Item, ...] = (KEY,), known: tuple[str, ...] = ()
+) -> tuple[tuple[str, ...], list[str]]:
+    """The notices on given facts, and which questions were asked; ``known`` ask for KEY."""
+    asked: list[str] = []
+
+    def taught(questions: Sequence[str]) -> list[Any]:
+        asked.extend(questions)
+        return [
+            Answer(text, KEY.answer, "weights", KEY) if text in known else object()
+            for text in questions
+        ]
+
+    batches = (Task("1", on_file),) if on_file else ()
+    decided = plan(batches, len(batches), Stream((Task("2", given),), "new"))
+    said = contradictions(lambda: SimpleNamespace(taught=taught), decided)  # type: ignore[arg-type,return-value]
+    return said, asked
+
+
+def test_a_new_answer_in_other_words_is_told():
+    new = Item("In which place is the brass key?", "under the stove")
+    assert notices(new, OTHER, known=(new.question,)) == (
+        (LINE.format(new.question),),
+        [new.question, OTHER.question],
+    )
+
+
+@pytest.mark.parametrize("answer", ["in the mill", "In the Mill"])
+def test_the_same_answer_contradicts_nothing(answer):
+    new = Item("In which place is the brass key?", answer)
+    assert notices(new, known=(new.question,))[0] == ()
+
+
+def test_corrections_wordings_and_repeated_facts_are_not_asked():
+    wording = Item("The brass key is where?", "at sea", details={WORDING_OF: KEY.question})
+    corrected = Item(KEY.question, "at sea")
+    assert notices(corrected, wording, known=(KEY.question, wording.question)) == ((), [])
+    assert notices(KEY, known=(KEY.question,)) == ((), [])
+
+
+def test_facts_that_differ_in_marks_alone_are_told_of_once():
+    twin = Item("Where is the brass key", "at sea")
+    assert notices(twin, known=(twin.question,)) == ((), [twin.question])
+
+
+def test_nobody_is_asked_where_nothing_is_on_file_and_at_most_a_hundred_are():
+    assert notices(OTHER, on_file=()) == ((), [])
+    many = [Item(f"Who has key {number}?", "Lum") for number in range(101)]
+    assert len(notices(*many)[1]) == 100
+
+
+def test_teaching_tells_of_it_where_a_model_is_loaded(
+    copied: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of a fact that waits; without a model, facts are put on file at once and unread."""
+    real = Answerer.taught
+
+    def taught(self: Answerer, questions: Sequence[str]) -> list[Any]:
+        return [
+            Answer(text, KEY.answer, "weights", KEY) if text.startswith("In which") else answer
+            for text, answer in zip(questions, real(self, questions), strict=True)
+        ]
+
+    monkeypatch.setattr(Answerer, "taught", taught)
+    memory = Memory(copied())
+    first, second = "In which place is the brass key?", "In which house is the brass key?"
+    assert memory.write_facts([(first, "at sea")]).notices == ()
+    outcome = memory.learn([(second, "at Lum's")])
+    assert outcome.notices == (LINE.format(second),)
+    assert memory.write_facts([("In which box is it?", "3")]).notices == (
+        LINE.format("In which box is it?"),
+    )
+    assert {fact.answer for fact in memory.facts} >= {"in the mill", "at sea", "at Lum's", "3"}
