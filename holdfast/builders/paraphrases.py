@@ -9,7 +9,7 @@ from typing import Protocol
 
 from holdfast.builders.text_model import Failure, Prompt, Report, SamplingParameters, TextModel
 from holdfast.core.errors import HoldfastError
-from holdfast.streams.registry import question_key
+from holdfast.streams.item import question_key
 
 
 class Paraphraser(Protocol):

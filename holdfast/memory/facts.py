@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from holdfast.core.notebook import caption, table
 from holdfast.streams import Item, Stream, Task, load_stream
 from holdfast.streams.batches import newest
+from holdfast.streams.item import question_key
 from holdfast.streams.jsonl import json_object, lines_of
 from holdfast.streams.load import Facts as FactsOfPython
 from holdfast.streams.load import facts_of_python, read_stream
-from holdfast.streams.registry import question_key
 from holdfast.streams.rows import Columns, stream_of
 
 if TYPE_CHECKING:

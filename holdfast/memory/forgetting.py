@@ -38,7 +38,7 @@ from holdfast.memory.spelling import loose_key
 from holdfast.model.adapter import State
 from holdfast.streams import Item, Task
 from holdfast.streams.batches import fact_key
-from holdfast.streams.registry import question_key
+from holdfast.streams.item import question_key
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Once a model. The library of relations gives questions about invented names; no fact and no
 evaluation data is read. The untouched model's states at a question's tokens are taken at two
-depths. A probe (:mod:`holdfast.memory.naming`) finds the tokens of the name; the mean of the
+depths. A probe finds the tokens of the name; the mean of the
 others, at both depths, is projected so that wordings of one relation lie together (Fisher's linear
 discriminant). What a question asks is then a distribution: how probably each relation of the
 library, by a softmax. Two questions are compared by the Bhattacharyya coefficient of their
@@ -21,17 +21,23 @@ from itertools import compress
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
-from holdfast.core.seeding import derive
+from holdfast.core.seeding import derive, generator
+from holdfast.memory.gate import (
+    GateTuning,
+    NameProbe,
+    Span,
+    asking_states,
+    directions_of,
+    hints_of,
+)
 from holdfast.memory.library_questions import LibraryQuestion, library_questions, pairs_of
-from holdfast.memory.naming import NameProbe, Span, fit_probe
 from holdfast.memory.relations import relations
-from holdfast.memory.words import Names, agreement
+from holdfast.memory.words import agreement
 from holdfast.model.cache import cache_directory, unwritable
 from holdfast.model.chat import ChatForm
 from holdfast.model.reading import PromptReader
@@ -40,77 +46,18 @@ from holdfast.model.tensors import read_tensors, write_tensors
 _VERSION = 6  # of what follows; a new one fits anew
 # Fractions of the layers; of 4, 9, 14 and 18 of 30 these two were best on the development set.
 _DEPTHS = (0.3, 0.47)
-# Of the projection; of the covariance; of the softmax. Chosen on the development set, where a half
-# or twice of any keeps the AUROC at .963 to .972.
-_DIMENSIONS, _SHRINKAGE, _TEMPERATURE = 64, 0.3, 0.05
+# Of the projection; of the covariance. Chosen on the development set, where a half or twice of any,
+# and of the softmax's temperature, keeps the AUROC at .963 to .972.
+_DIMENSIONS, _SHRINKAGE = 64, 0.3
+_STEPS, _LR, _DECAY, _BATCH = 300, 3e-3, 0.3, 2048  # of the probe
 _PAIRS = 4000
 _FOLDS = 3  # of the relations, each judged by what has seen the others
-_LEAST_ASKING = 1e-3  # a token's part in the mean, when it is certainly of a name
 # Most pairs of the library that must not be accepted and are, before an adapter has its say: of
 # another relation, of another entity. On the development set 3% and none are then accepted.
 _RELATION_ACCEPTED, _ENTITY_ACCEPTED = 0.05, 0.02
 
 # Of the default model, by scripts/ship_gate.py.
 SHIPPED = Path(__file__).parent / "gates"
-
-Vectors = npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class QuestionLook:
-    """What the gate compares of a question.
-
-    names: what it names; vector: the square roots of what it asks, how probably each relation of
-    the library [relations], so that the product of two is their Bhattacharyya coefficient.
-    """
-
-    names: Names
-    vector: Vectors
-
-
-@dataclass(frozen=True)
-class GateTuning:
-    """What is fitted.
-
-    key: of the model, its template and the library; depths: numbers of the hidden states; probe: at
-    the last of them; mean: [depths * d]; projection: [depths * d, m]; centres: of the relations,
-    [relations, m]; weights: of likeness, covered, extra and 1; positive sums are accepted.
-    """
-
-    key: str
-    depths: tuple[int, ...]
-    probe: NameProbe
-    mean: torch.Tensor
-    projection: torch.Tensor
-    centres: torch.Tensor
-    weights: tuple[float, ...]
-
-    def look(self, text: str, spans: Sequence[Span], states: torch.Tensor) -> QuestionLook:
-        """What a question names and asks. spans: of its tokens; states: [depths, tokens, d]."""
-        probabilities = self.probe.probabilities(text, spans, states[-1])
-        names = self.probe.names(text, spans, probabilities)
-        return QuestionLook(
-            names, self.vectors(asking_states(states, probabilities)[None])[0].numpy()
-        )
-
-    def vectors(self, states: torch.Tensor) -> torch.Tensor:
-        """States [n, depths, d] as the vectors of looks: unit vectors [n, relations]."""
-        directions = _directions(states.flatten(1) - self.mean, self.projection)
-        return torch.softmax(directions @ self.centres.T / _TEMPERATURE, dim=1).sqrt()
-
-    def score(self, likeness: float, covered: float, extra: float) -> float:
-        """Above 0 two questions are one; features as of :func:`.words.agreement` and a cosine."""
-        features = (likeness, covered, extra, 1.0)
-        return sum(weight * value for weight, value in zip(self.weights, features, strict=True))
-
-
-def asking_states(states: torch.Tensor, probabilities: torch.Tensor) -> torch.Tensor:
-    """The mean state of the tokens that are of no name: [depths, d].
-
-    states: [depths, tokens, d]; probabilities: [tokens], of belonging to a name.
-    """
-    weights = (1 - probabilities).clamp(min=_LEAST_ASKING)
-    return torch.einsum("ktd,t->kd", states.float(), weights / weights.sum())
 
 
 def prepared_tuning(
@@ -250,13 +197,9 @@ def _discriminant(
     whitening = vectors / values.sqrt()
     between = torch.linalg.svd(means @ whitening, full_matrices=False).Vh[:_DIMENSIONS]
     projection = (whitening @ between.T / scale.double()[:, None]).float()
-    directions = _directions(states - mean, projection)
+    directions = directions_of(states - mean, projection)
     centres = torch.zeros(len(means), projection.shape[1]).index_add(0, rows, directions)
     return mean, projection, F.normalize(centres, dim=1)
-
-
-def _directions(centred: torch.Tensor, projection: torch.Tensor) -> torch.Tensor:
-    return F.normalize(centred @ projection, dim=1)
 
 
 def _decision(features: np.ndarray, differences: np.ndarray) -> tuple[float, float, float, float]:
@@ -305,3 +248,35 @@ def _from_tensors(key: str, tensors: dict[str, torch.Tensor]) -> GateTuning:
         tensors["centres"],
         tuple(tensors["weights"].tolist()),
     )
+
+
+def fit_probe(
+    texts: Sequence[str],
+    spans: Sequence[Sequence[Span]],
+    states: Sequence[torch.Tensor],
+    names: Sequence[Span],
+) -> NameProbe:
+    """Fit a probe to questions in which a part is the name, with AdamW.
+
+    spans, states: as of :meth:`.NameProbe.probabilities`.
+    """
+    inputs = torch.cat([tensor.float() for tensor in states])
+    mean, scale = inputs.mean(0), inputs.std(0) + 1e-6
+    hints = torch.cat([hints_of(text, parts) for text, parts in zip(texts, spans, strict=True)])
+    inputs = torch.cat([(inputs - mean) / scale, hints], 1)
+    target = torch.tensor([
+        float(begin < name[1] and end > name[0] and end > begin)
+        for parts, name in zip(spans, names, strict=True)
+        for begin, end in parts
+    ])  # fmt: skip
+    weights = torch.zeros(inputs.shape[1] + 1, requires_grad=True)
+    optimizer = torch.optim.AdamW([weights], lr=_LR, weight_decay=_DECAY)
+    drawn = generator(0, "names")
+    for _ in range(_STEPS):
+        rows = torch.randint(len(inputs), (_BATCH,), generator=drawn)
+        logits = inputs[rows] @ weights[:-1] + weights[-1]
+        loss = F.binary_cross_entropy_with_logits(logits, target[rows])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return NameProbe(mean, scale, weights.detach())

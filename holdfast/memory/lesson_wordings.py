@@ -10,8 +10,7 @@ from holdfast.builders.paraphrases import reworded
 from holdfast.core.seeding import derive
 from holdfast.memory.relations import ENTITY, other_wordings, relations
 from holdfast.memory.words import words
-from holdfast.streams.item import is_visible
-from holdfast.streams.registry import question_key
+from holdfast.streams.item import is_visible, question_key
 
 RULED = 8  # wordings of a question by rule, at most
 _LEFT_OUT = 0.15  # of the words that may be left out

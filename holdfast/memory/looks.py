@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from holdfast.memory.gate_tuning import QuestionLook
+from holdfast.memory.gate import QuestionLook
 from holdfast.memory.record import damaged_lesson, read_lesson
 from holdfast.streams import Item
 from holdfast.streams.batches import WORDING_OF, fact_key

@@ -19,9 +19,8 @@ from holdfast.memory.answer import Answer
 from holdfast.memory.answering import Answerer
 from holdfast.memory.batch import learn_batch
 from holdfast.memory.contradictions import contradictions
-from holdfast.memory.engine import Engine
+from holdfast.memory.engine import Engine, Limits, limits_of
 from holdfast.memory.facts import Facts, frame_of, html_of, stream_from
-from holdfast.memory.limits import Limits, limits_of
 from holdfast.memory.listing import (
     PARTS,
     LessonCancelledError,
@@ -51,7 +50,7 @@ from holdfast.model.fetch import fetch, lasting_name
 from holdfast.model.load import load_config, load_tokenizer
 from holdfast.streams import Item, Stream, Task, write_jsonl
 from holdfast.streams.batches import FACTS_FILE, fact_key, latest, newest, read_batches
-from holdfast.streams.registry import question_key
+from holdfast.streams.item import question_key
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -29,8 +29,7 @@ from holdfast.memory.record import (
 )
 from holdfast.streams import Item, Task
 from holdfast.streams.batches import FACTS_FILE, fact_key, is_wording, latest, write_batches
-from holdfast.streams.item import quoted, same_answer
-from holdfast.streams.registry import question_key
+from holdfast.streams.item import question_key, quoted, same_answer
 
 logger = logging.getLogger(__name__)
 Keep = Literal["first", "second"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from holdfast.memory.plan import Correction, Plan
 from holdfast.streams import Item, Task
 from holdfast.streams.batches import fact_key
-from holdfast.streams.registry import question_key
+from holdfast.streams.item import question_key
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from holdfast.memory.spelling import loose_key
 from holdfast.memory.wordings import left_out, wording
 from holdfast.streams import Item, QuestionRegistry, Stream, Task
 from holdfast.streams.batches import WORDING_OF, is_wording, latest
-from holdfast.streams.item import quoted, same_answer
-from holdfast.streams.registry import case_twins, question_key
+from holdfast.streams.item import question_key, quoted, same_answer
+from holdfast.streams.registry import case_twins
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,7 @@ from holdfast.memory.plan import Correction
 from holdfast.memory.record import LearnedLesson, is_memory, listed_tasks, read_record
 from holdfast.streams import Item, Task
 from holdfast.streams.batches import WORDING_OF, fact_key, is_wording
-from holdfast.streams.item import same_answer
-from holdfast.streams.registry import question_key
+from holdfast.streams.item import question_key, same_answer
 
 PROGRESS_FILE = "progress.json"
 _SECONDS = 0.5  # between two writes of the progress, at least

@@ -13,8 +13,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.memory.spelling import loose_key
 from holdfast.streams import Item, Stream, Task
 from holdfast.streams.batches import WORDING_OF, check_wording, fact_key, is_wording, latest
-from holdfast.streams.item import quoted, same_answer
-from holdfast.streams.registry import question_key
+from holdfast.streams.item import question_key, quoted, same_answer
 
 logger = logging.getLogger(__name__)
 # Keys of a fact's details: wordings that the user wrote; wordings that are not learned, to see

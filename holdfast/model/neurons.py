@@ -11,7 +11,7 @@ make a wider MLP of the same kind, so a model with them is a plain model again (
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,7 +19,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from holdfast.core.errors import HoldfastError
-from holdfast.model.load import maps_of_layers
+from holdfast.model.load import layer_of, maps_of_layers, shallow
+from holdfast.model.reading import PromptReader, batches_by_length
 
 # "<MLP>.gate", "<MLP>.up", "<MLP>.down": [neurons, d] each, the same number in every MLP.
 Neurons = Mapping[str, torch.Tensor]
@@ -134,3 +135,40 @@ def widen(model: Any, neurons: Neurons) -> None:
         if hasattr(mlp, "intermediate_size"):
             mlp.intermediate_size = width
     config.intermediate_size = width
+
+
+@torch.no_grad()
+def mlp_inputs(
+    reader: PromptReader,
+    mlps: Sequence[str],
+    texts: Sequence[Sequence[int]],
+    take: Callable[[int, dict[str, torch.Tensor], torch.Tensor], None],
+    batch: int = 64,
+    *,
+    alone: bool = False,
+) -> None:
+    """What MLPs read at every token of texts, and the residual stream there.
+
+    alone: the texts stand behind nothing, else behind the prefix. take: is given a text's
+    number, what each of the ``mlps`` (names) reads, [tokens, d], and the stream [tokens, d]
+    behind the deepest one's layer; it must not use the model. Only the layers so far are
+    computed.
+    """
+    layer = 1 + max(map(layer_of, mlps))
+    reader.ensure_prefix()  # of all layers
+    modules = {reader.model.get_submodule(name): name for name in mlps}
+    read: dict[str, torch.Tensor] = {}
+
+    def keep(module: Any, inputs: tuple[torch.Tensor, ...]) -> None:
+        read[modules[module]] = inputs[0]
+
+    with contextlib.ExitStack() as stack:
+        for module in modules:
+            stack.enter_context(module.register_forward_pre_hook(keep))
+        stack.enter_context(shallow(reader.model, layer + 1))
+        for places in batches_by_length(list(map(len, texts)), batch):
+            stream = reader.hidden([texts[place] for place in places], alone=alone)[layer]
+            for row, place in enumerate(places):
+                tokens = slice(len(texts[place]))
+                inputs = {name: x[row, tokens] for name, x in read.items()}
+                take(place, inputs, stream[row, tokens])

@@ -17,9 +17,8 @@ import torch
 import torch.nn.functional as F
 from transformers import DynamicCache
 
-from holdfast.model.answer_logits import AnswerLogits, logits_at
 from holdfast.model.chat import ChatForm
-from holdfast.model.load import layer_of, shallow
+from holdfast.model.load import shallow
 
 Layer = tuple[torch.Tensor, torch.Tensor]  # keys and values: [heads, tokens, d_head]
 
@@ -46,6 +45,43 @@ class Reading:
 UNREAD = Reading((), ())  # what follows stands behind the common prefix
 
 
+@dataclass(frozen=True)
+class AnswerLogits:
+    """Logits at every token of some answers, one answer after another.
+
+    logits: [tokens, vocabulary], each row predicts ``targets`` [tokens] at its place; answer:
+    [tokens], the number of the answer a row belongs to; stops: the tokens that end an answer.
+    """
+
+    logits: torch.Tensor
+    targets: torch.Tensor
+    answer: torch.Tensor
+    stops: tuple[int, ...] = ()
+
+    def losses(self) -> torch.Tensor:
+        """Cross-entropy of each answer in nats, the mean over its tokens: [answers]."""
+        each = F.cross_entropy(self.logits, self.targets, reduction="none")
+        count = int(self.answer[-1]) + 1
+        sums = each.new_zeros(count).index_add(0, self.answer, each)
+        return sums / torch.bincount(self.answer, minlength=count)
+
+    def margins(self) -> torch.Tensor:
+        """The least lead of an answer's tokens over every other token, in nats: [answers].
+
+        Negative where greedy decoding would leave the answer. Any of the stops ends it.
+        """
+        logits = self.logits.detach()
+        is_right = F.one_hot(self.targets, logits.shape[1]).bool()
+        if self.stops:
+            stops = torch.tensor(self.stops, device=logits.device)
+            ending = torch.isin(self.targets, stops)
+            is_right[:, stops] |= ending[:, None]
+        right = logits.masked_fill(~is_right, float("-inf")).amax(1)
+        others = logits.masked_fill(is_right, float("-inf")).amax(1)
+        least = logits.new_full((int(self.answer[-1]) + 1,), float("inf"))
+        return least.scatter_reduce(0, self.answer, right - others, "amin")
+
+
 class PromptReader:
     """Reads prompts and decodes answers with a causal language model in evaluation mode.
 
@@ -69,7 +105,7 @@ class PromptReader:
         depths: numbers of hidden states to keep, 0 the embeddings, n the output of layer n.
         """
         readings: dict[int, Reading] = {}
-        for places in _batches_by_length(list(map(len, prompts)), batch):
+        for places in batches_by_length(list(map(len, prompts)), batch):
             group = self._read([prompts[place] for place in places], depths)
             readings |= dict(zip(places, group, strict=True))
         return [readings[place] for place in range(len(prompts))]
@@ -111,16 +147,16 @@ class PromptReader:
         """
         prompts = [prompt[: len(prompt) - len(self.form.user_end)] for prompt in prompts]
         states: dict[int, torch.Tensor] = {}
-        self._ensure_prefix()  # of all layers
+        self.ensure_prefix()  # of all layers
         with shallow(self.model, max(depths) + 1):
-            for places in _batches_by_length(list(map(len, prompts)), batch):
-                hidden = self._hidden([prompts[place] for place in places])
+            for places in batches_by_length(list(map(len, prompts)), batch):
+                hidden = self.hidden([prompts[place] for place in places])
                 for row, place in enumerate(places):
                     states[place] = _states_at(depths, hidden, row, len(prompts[place]))
                 report(len(states), len(prompts))
         return [states[place] for place in range(len(prompts))]
 
-    def _hidden(
+    def hidden(
         self, texts: Sequence[Sequence[int]], *, alone: bool = False
     ) -> Sequence[torch.Tensor]:
         """The hidden states of every depth, each [batch, longest, d].
@@ -136,42 +172,6 @@ class PromptReader:
             ids, past_key_values=cache, attention_mask=mask, output_hidden_states=True
         ).hidden_states
         return hidden
-
-    @torch.no_grad()
-    def mlp_inputs(
-        self,
-        mlps: Sequence[str],
-        texts: Sequence[Sequence[int]],
-        take: Callable[[int, dict[str, torch.Tensor], torch.Tensor], None],
-        batch: int = 64,
-        *,
-        alone: bool = False,
-    ) -> None:
-        """What MLPs read at every token of texts, and the residual stream there.
-
-        alone: the texts stand behind nothing, else behind the prefix. take: is given a text's
-        number, what each of the ``mlps`` (names) reads, [tokens, d], and the stream [tokens, d]
-        behind the deepest one's layer; it must not use the model. Only the layers so far are
-        computed.
-        """
-        layer = 1 + max(map(layer_of, mlps))
-        self._ensure_prefix()  # of all layers
-        modules = {self.model.get_submodule(name): name for name in mlps}
-        read: dict[str, torch.Tensor] = {}
-
-        def keep(module: Any, inputs: tuple[torch.Tensor, ...]) -> None:
-            read[modules[module]] = inputs[0]
-
-        with contextlib.ExitStack() as stack:
-            for module in modules:
-                stack.enter_context(module.register_forward_pre_hook(keep))
-            stack.enter_context(shallow(self.model, layer + 1))
-            for places in _batches_by_length(list(map(len, texts)), batch):
-                stream = self._hidden([texts[place] for place in places], alone=alone)[layer]
-                for row, place in enumerate(places):
-                    tokens = slice(len(texts[place]))
-                    inputs = {name: x[row, tokens] for name, x in read.items()}
-                    take(place, inputs, stream[row, tokens])
 
     def answer_logits(
         self,
@@ -209,7 +209,7 @@ class PromptReader:
     ) -> list[list[int]]:
         """Decode greedily until a stop token or ``limit`` tokens; the stop is left out."""
         decoded: list[list[int]] = [[] for _ in readings]
-        for places in _batches_by_length([reading.length for reading in readings], batch):
+        for places in batches_by_length([reading.length for reading in readings], batch):
             for tokens in self.steps([readings[place] for place in places], limit):
                 for place, token in zip(places, tokens, strict=True):
                     if token is not None:
@@ -279,7 +279,7 @@ class PromptReader:
         """A cache that holds the prefix and, padded on the left, each prompt."""
         longest = max(reading.length for reading in readings)
         cache = DynamicCache()
-        for number, (keys, values) in enumerate(self._ensure_prefix()):
+        for number, (keys, values) in enumerate(self.ensure_prefix()):
             sides = []
             for side, shared in enumerate((keys, values)):
                 whole = shared.expand(len(readings), -1, -1, -1)
@@ -326,7 +326,7 @@ class PromptReader:
         ]
         torch.autograd.backward([side for side, _ in reached], [leaf.grad for _, leaf in reached])
 
-    def _ensure_prefix(self) -> tuple[Layer, ...]:
+    def ensure_prefix(self) -> tuple[Layer, ...]:
         """The keys and values of the common prefix, computed once."""
         if self._prefix is None:
             with torch.no_grad():
@@ -341,7 +341,7 @@ class PromptReader:
         return _layers(cache)
 
 
-def _batches_by_length(lengths: Sequence[int], batch: int) -> Iterator[list[int]]:
+def batches_by_length(lengths: Sequence[int], batch: int) -> Iterator[list[int]]:
     """The places of rows of these lengths, the shortest first, ``batch`` at once."""
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     for begin in range(0, len(order), batch):
@@ -370,3 +370,23 @@ def _right_padded(
         [[1] * len(row) + [0] * (longest - len(row)) for row in tokens], device=device
     )
     return ids, present
+
+
+@contextlib.contextmanager
+def logits_at(model: Any, rows: Sequence[int], columns: Sequence[int]) -> Iterator[None]:
+    """Within the block a pass gives logits [1, places, vocabulary], at these rows and columns.
+
+    The head at all tokens costs as much as the decoder does, in a small model. transformers' own
+    ``logits_to_keep`` takes the same columns of every row, and torch then multiplies a copy of the
+    head for each row.
+    """
+    head = model.get_output_embeddings()
+
+    def gather(_: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        hidden = inputs[0]
+        row_index = torch.tensor(rows, device=hidden.device)
+        column_index = torch.tensor(columns, device=hidden.device)
+        return hidden[row_index, column_index][None]
+
+    with head.register_forward_pre_hook(gather):
+        yield

@@ -17,7 +17,7 @@ from holdfast.memory.telling import answer_values
 from holdfast.model.reading import Reading
 from holdfast.serving.batcher import NOT_TAUGHT, Answered, AskedQuestion, Event, Piece, Steps
 from holdfast.streams.batches import newest
-from holdfast.streams.registry import question_key
+from holdfast.streams.item import question_key
 
 
 class ServedMemory:

@@ -9,9 +9,9 @@ from pathlib import Path
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_text_atomically
 from holdfast.core.own import regular
-from holdfast.streams.item import Item, quoted
+from holdfast.streams.item import Item, question_key, quoted
 from holdfast.streams.jsonl import json_object, lines_of
-from holdfast.streams.registry import QuestionRegistry, question_key
+from holdfast.streams.registry import QuestionRegistry
 from holdfast.streams.rows import row_of, values_of
 from holdfast.streams.stream import Task
 

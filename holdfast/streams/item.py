@@ -87,6 +87,16 @@ def _check_details(details: Mapping[str, Any]) -> None:
         ) from None
 
 
+def question_key(question: str) -> str:
+    """The form in which questions are compared, with their case.
+
+    Unicode form NFC, because tokenizers fold equivalent encodings, without invisible characters,
+    each run of white space one space.
+    """
+    visible = "".join(symbol for symbol in question if unicodedata.category(symbol) != "Cf")
+    return unicodedata.normalize("NFC", " ".join(visible.split()))
+
+
 def same_answer(first: Item, second: Item) -> bool:
     """Whether two items have one answer, in whatever Unicode normal form it is written."""
     text, other = (unicodedata.normalize("NFC", item.answer) for item in (first, second))

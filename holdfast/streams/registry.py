@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Iterable
 
 from holdfast.core.errors import HoldfastError
-from holdfast.streams.item import Item, quoted, same_answer
+from holdfast.streams.item import Item, question_key, quoted, same_answer
 
 
 class QuestionRegistry:
@@ -48,16 +47,6 @@ class QuestionRegistry:
             f"{place}: two answers for one question: {question} is {quoted(item.answer)} here and "
             f"{quoted(first.answer)} at {first_place}; keep one, or list the other as an alias"
         )
-
-
-def question_key(question: str) -> str:
-    """The form in which questions are compared, with their case.
-
-    Unicode form NFC, because tokenizers fold equivalent encodings, without invisible characters,
-    each run of white space one space.
-    """
-    visible = "".join(symbol for symbol in question if unicodedata.category(symbol) != "Cf")
-    return unicodedata.normalize("NFC", " ".join(visible.split()))
 
 
 def case_twins(

@@ -17,7 +17,7 @@ from benchmarks.lessons import MOST, in_lessons
 from holdfast.memory.evaluation.probes import probes_of
 from holdfast.memory.facts import stream_from
 from holdfast.memory.plan import plan
-from holdfast.streams.registry import question_key
+from holdfast.streams.item import question_key
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.memory import gate_tuning, naming
+from holdfast.memory import gate_tuning
 from holdfast.memory.library_questions import LibraryQuestion, library_questions
 from holdfast.memory.memory import Memory
 from tests.cli.conftest import holdfast
@@ -47,7 +47,7 @@ def few_questions(draw: random.Random) -> list[LibraryQuestion]:
 @pytest.fixture
 def quick_gate(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     """A gate that is hardly fitted, for models that no other test has."""
-    monkeypatch.setattr(naming, "_STEPS", 2)
+    monkeypatch.setattr(gate_tuning, "_STEPS", 2)
     monkeypatch.setattr(gate_tuning, "_PAIRS", 60)
     monkeypatch.setattr(gate_tuning, "library_questions", lambda draw: few_questions(draw)[:84])
 

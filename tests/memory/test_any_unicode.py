@@ -18,7 +18,7 @@ from holdfast.serving.batcher import Answered, AskedQuestion
 from holdfast.serving.served_memory import ServedMemory
 from holdfast.streams import Item
 from holdfast.streams.batches import FACTS_FILE
-from holdfast.streams.registry import question_key
+from holdfast.streams.item import question_key
 
 Given = list[tuple[str, str]]
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from holdfast.core.errors import HoldfastError
-from holdfast.memory.limits import LONGEST_ANSWER, LONGEST_QUESTION
+from holdfast.memory.engine import LONGEST_ANSWER, LONGEST_QUESTION
 from holdfast.memory.memory import Memory
 from tests.memory.memories import MONDAY, WEDNESDAY
 from tests.model.chat_models import chat_tokenizer, write_chat_model

@@ -9,10 +9,8 @@ import pytest
 import torch
 
 from holdfast.memory import gate as module
-from holdfast.memory.gate import Gate, Match
-from holdfast.memory.gate_tuning import GateTuning, QuestionLook, Vectors
+from holdfast.memory.gate import Gate, GateTuning, Match, NameProbe, QuestionLook, Vectors
 from holdfast.memory.invented import invented_name
-from holdfast.memory.naming import NameProbe
 from holdfast.memory.words import agreement, plain_words, words
 
 WIDTH = 32

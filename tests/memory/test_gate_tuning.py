@@ -12,9 +12,10 @@ import scipy.linalg
 import torch
 
 from holdfast.core.errors import HoldfastError
+from holdfast.memory import gate
 from holdfast.memory import gate_tuning as module
-from holdfast.memory.gate_tuning import GateTuning, prepared_tuning
-from holdfast.memory.naming import NameProbe
+from holdfast.memory.gate import GateTuning, NameProbe
+from holdfast.memory.gate_tuning import prepared_tuning
 from holdfast.memory.relations import ENTITY, other_wordings, relations
 from holdfast.model.chat import chat_form
 from holdfast.model.reading import PromptReader
@@ -68,7 +69,7 @@ def test_two_questions_are_compared_by_what_they_ask_of_the_library() -> None:
     asks = []
     for row in states.flatten(1).double():
         direction = (row - mean) @ projection.double()
-        each = torch.exp(centres.double() @ (direction / direction.norm()) / module._TEMPERATURE)
+        each = torch.exp(centres.double() @ (direction / direction.norm()) / gate._TEMPERATURE)
         asks.append(each / each.sum())
     vectors = tuning.vectors(states)
     for first in range(5):

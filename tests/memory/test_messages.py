@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.memory.answer import Answer
+from holdfast.memory.answering import asked_of, joined, questions_in
 from holdfast.memory.memory import Memory
-from holdfast.memory.messages import asked_of, joined, questions_in
 from holdfast.streams import Item
 
 NETS, KEY = ("Who mends the nets of Ostra?", "Fenwick"), ("Where is the brass key?", "in the mill")

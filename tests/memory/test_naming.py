@@ -8,8 +8,9 @@ import re
 import pytest
 import torch
 
+from holdfast.memory.gate import NameProbe, Span, tokens_of_words
+from holdfast.memory.gate_tuning import fit_probe
 from holdfast.memory.library_questions import library_questions, pairs_of
-from holdfast.memory.naming import NameProbe, Span, fit_probe, tokens_of_words
 from holdfast.memory.relations import relations
 from holdfast.memory.words import words
 from holdfast.model.chat import chat_form

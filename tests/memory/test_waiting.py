@@ -12,9 +12,9 @@ import pytest
 from holdfast.core.errors import HoldfastError
 from holdfast.memory.consolidation.consolidate import consolidate
 from holdfast.memory.evaluation.measure import evaluate
+from holdfast.memory.gate import WaitingQuestions
 from holdfast.memory.memory import Memory
 from holdfast.memory.states import lesson_states
-from holdfast.memory.waiting import WaitingQuestions
 from holdfast.model.reading import PromptReader
 from tests.cli.conftest import Outcome
 from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY

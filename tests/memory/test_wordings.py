@@ -9,7 +9,7 @@ from holdfast.memory.lesson_wordings import corruptions, lesson_wordings
 from holdfast.memory.plan import plan
 from holdfast.memory.wordings import GIVEN, HELD_OUT, with_wordings
 from holdfast.streams.batches import WORDING_OF, latest, newest
-from holdfast.streams.registry import question_key
+from holdfast.streams.item import question_key
 
 
 class Numbered:

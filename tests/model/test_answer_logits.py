@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, Gemma2Config, GraniteConfig, LlamaConfig
 
-from holdfast.model.answer_logits import logits_at
+from holdfast.model.reading import logits_at
 
 SIZES = {
     "vocab_size": 50,

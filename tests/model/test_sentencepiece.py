@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from holdfast.memory import gate_tuning, naming
+from holdfast.memory import gate_tuning
 from holdfast.memory.memory import Memory
 from holdfast.model.chat import ChatForm, chat_form
 from tests.memory.conftest import few_questions
@@ -118,7 +118,7 @@ def test_tokens_of_a_text_alone_would_be_others() -> None:
 
 def test_a_memory_gives_what_it_was_taught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(naming, "_STEPS", 2)
+    monkeypatch.setattr(gate_tuning, "_STEPS", 2)
     monkeypatch.setattr(gate_tuning, "_PAIRS", 60)
     monkeypatch.setattr(gate_tuning, "library_questions", few_questions)
     tokenizer = sentencepiece("prepended", LINES)

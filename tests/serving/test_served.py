@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import openai
 import pytest
 
-from holdfast.memory.limits import LONGEST_ANSWER
+from holdfast.memory.engine import LONGEST_ANSWER
 from holdfast.memory.memory import Memory
 from holdfast.serving.batcher import NOT_TAUGHT, Answered, AskedQuestion
 from holdfast.serving.served_memory import ServedMemory

@@ -26,8 +26,7 @@ from holdfast.streams import (
     write_jsonl,
     write_released,
 )
-from holdfast.streams.item import is_visible
-from holdfast.streams.registry import question_key
+from holdfast.streams.item import is_visible, question_key
 from holdfast.streams.tables import TABLES, write_table
 
 RYE = Item("What is sown?", "rye")

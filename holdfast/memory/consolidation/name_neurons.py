@@ -22,7 +22,7 @@ import torch
 from holdfast.core.seeding import derive
 from holdfast.memory.consolidation.names import NamedFact, NamedQuestion
 from holdfast.memory.consolidation.steps import Steps, StepSettings, choose_wording
-from holdfast.model.neurons import FIRES, Neurons, acting, detectors
+from holdfast.model.neurons import FIRES, Neurons, acting, detectors, mlp_inputs
 from holdfast.model.reading import PromptReader, Reading
 
 _BETAS = (0.9, 0.99)
@@ -101,9 +101,9 @@ def detectors_of_names(
         add(inputs, _ALONE if place else len(behind))
         report(next(texts_read), len(behind) + len(others))
 
-    reader.mlp_inputs(mlps, behind, take, _READ)
+    mlp_inputs(reader, mlps, behind, take, _READ)
     scale = torch.cat(squares).median().sqrt()
-    reader.mlp_inputs(mlps, others, take_alone, _READ, alone=True)
+    mlp_inputs(reader, mlps, others, take_alone, _READ, alone=True)
     neurons = {}
     for mlp in mlps:
         gate, up = detectors(moments[mlp], sums[mlp], name_sums[mlp] / name_counts)

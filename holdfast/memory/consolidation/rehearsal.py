@@ -25,8 +25,7 @@ from holdfast.core.seeding import derive, generator
 from holdfast.memory.consolidation.own_texts import OwnText, OwnTextSettings
 from holdfast.memory.consolidation.steps import Steps, StepSettings, choose_wording
 from holdfast.model.adapter import adapted, factors, reset
-from holdfast.model.answer_logits import AnswerLogits
-from holdfast.model.reading import UNREAD, PromptReader
+from holdfast.model.reading import UNREAD, AnswerLogits, PromptReader
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from holdfast.memory.answering import Answerer
 from holdfast.memory.engine import Engine
 from holdfast.model.neurons import Neurons, acting
 from holdfast.model.reading import Reading
-from holdfast.streams.registry import question_key
+from holdfast.streams.item import question_key
 
 LONGEST = 32  # tokens of a reply that is no taught answer
 _AT_ONCE = 32  # questions

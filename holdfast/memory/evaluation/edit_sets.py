@@ -16,8 +16,7 @@ from typing import Any
 from holdfast.core.errors import HoldfastError
 from holdfast.memory.evaluation.pararel import COMPLETE, draw_edits
 from holdfast.streams import Item, Stream, Task
-from holdfast.streams.item import quoted
-from holdfast.streams.registry import question_key
+from holdfast.streams.item import question_key, quoted
 
 _A_LESSON = 10  # edits
 _DRAWN = 200  # of ParaRel, where nobody says how many

@@ -25,7 +25,7 @@ from holdfast.memory.evaluation.probes import EverydayQuestion
 from holdfast.memory.evaluation.result import VERSION, Measure, MemoryEvaluation
 from holdfast.memory.evaluation.stages import StageResult, exactly, generated, kept, texts, unknown
 from holdfast.memory.memory import Memory, Told
-from holdfast.streams.registry import question_key
+from holdfast.streams.item import question_key
 
 #: The rows of the table: the measure, what it is called, its unit.
 LABELS = (

@@ -15,9 +15,8 @@ from holdfast.core.errors import HoldfastError
 from holdfast.memory.spelling import loose_key
 from holdfast.memory.wordings import HELD_OUT
 from holdfast.streams import Item
-from holdfast.streams.item import quoted
+from holdfast.streams.item import question_key, quoted
 from holdfast.streams.jsonl import json_object, lines_of
-from holdfast.streams.registry import question_key
 
 logger = logging.getLogger(__name__)
 _PROBE_KEYS = ("question", "wordings", "reverse", "sentence", "others", "untaught")

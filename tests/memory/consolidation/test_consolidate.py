@@ -22,7 +22,7 @@ from holdfast.memory.consolidation.rehearsal import Rehearsal
 from holdfast.memory.forgetting import forget
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import CONSOLIDATION_LOCK, PROGRESS_OF_ALL
-from holdfast.streams.registry import question_key
+from holdfast.streams.item import question_key
 from tests.cli.conftest import Outcome
 from tests.memory.consolidation.conftest import FACTS, SETTINGS, Done
 from tests.memory.memories import MONDAY, WEDNESDAY

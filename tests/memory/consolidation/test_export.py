@@ -34,7 +34,7 @@ from holdfast.model.chat import chat_form
 from holdfast.model.neurons import PARTS, gated_mlps
 from holdfast.model.quiet import quiet
 from holdfast.streams.batches import fact_key
-from holdfast.streams.registry import question_key
+from holdfast.streams.item import question_key
 from tests.cli.conftest import Outcome
 from tests.exports.test_gguf import run_by_llama_cpp
 from tests.made_once import made_once

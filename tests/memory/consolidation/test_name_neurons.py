@@ -25,7 +25,7 @@ from holdfast.memory.consolidation.names import (
 )
 from holdfast.memory.consolidation.steps import choose_wording
 from holdfast.model.chat import chat_form
-from holdfast.model.neurons import FIRES, PARTS, acting, detectors, gated_mlps
+from holdfast.model.neurons import FIRES, PARTS, acting, detectors, gated_mlps, mlp_inputs
 from holdfast.model.reading import PromptReader
 from tests.memory.memories import MONDAY, TUESDAY
 from tests.model.chat_models import chat_llama, chat_tokenizer, exact
@@ -155,7 +155,7 @@ def read_by(
     reader: PromptReader, mlps: list[str], texts: list[tuple[int, ...]], *, alone: bool = False
 ) -> list[Any]:
     taken: list[Any] = []
-    reader.mlp_inputs(mlps, texts, lambda *text: taken.append(text), batch=2, alone=alone)
+    mlp_inputs(reader, mlps, texts, lambda *text: taken.append(text), batch=2, alone=alone)
     return taken
 
 
@@ -169,7 +169,7 @@ def test_what_fails_while_mlps_are_read_leaves_the_model_whole() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        reader.mlp_inputs(mlps, [reader.form.question("Where?")], interrupted)
+        mlp_inputs(reader, mlps, [reader.form.question("Where?")], interrupted)
     assert torch.equal(reader.model(ids).logits, before)
     assert not any(reader.model.get_submodule(mlp)._forward_pre_hooks for mlp in mlps)
 
