@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.memory.answer import Answer
     from holdfast.memory.memory import Memory
 
-NOT_TAUGHT = 3  # the exit status
+REFUSED, NOT_TAUGHT = 2, 3  # exit statuses
 _MOST = 20
 _HELP = """\
 Write a question; what was not taught is answered by the model itself, and marked. A line that begins with / is a command:
@@ -72,16 +72,16 @@ def ask(
             raise typer.Exit(NOT_TAUGHT)
     elif not as_json and all(end is not None and end.isatty() for end in (sys.stdin, sys.stdout)):
         _converse(opened, taught_only=taught_only)
-    elif not _answer_lines(opened, as_json, taught_only):
-        raise typer.Exit(NOT_TAUGHT)
+    elif status := _answer_lines(opened, as_json, taught_only):
+        raise typer.Exit(status)
 
 
-def _answer_lines(memory: Memory, as_json: bool, taught_only: bool) -> bool:
+def _answer_lines(memory: Memory, as_json: bool, taught_only: bool) -> int:
     """Answer each line of standard input with one line; an error does not end the command.
 
-    Whether it may end with status 0, as :func:`_answer` for every line.
+    The exit status: of a line that cannot be answered, else of one that was not taught, else 0.
     """
-    all_fit = True
+    statuses = {0}
     if isinstance(sys.stdin, io.TextIOWrapper):
         # A line that is not UTF-8 does not affect the others.
         sys.stdin.reconfigure(errors="surrogateescape")
@@ -92,12 +92,13 @@ def _answer_lines(memory: Memory, as_json: bool, taught_only: bool) -> bool:
             try:
                 if question.strip():
                     answer, fits = _answer(memory, question, as_json, taught_only)
-                    all_fit &= fits
+                    statuses.add(0 if fits else NOT_TAUGHT)
             except HoldfastError as error:
                 print(f"holdfast: {error}", file=sys.stderr)
+                statuses.add(REFUSED)
             # JSON has no line feed, so it stays exact.
             print(re.sub(r"\s*\n\s*", " ", answer or ""), flush=True)
-    return all_fit
+    return next(status for status in (REFUSED, NOT_TAUGHT, 0) if status in statuses)
 
 
 def _answer(

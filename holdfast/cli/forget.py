@@ -123,6 +123,8 @@ def _hint(key: str, facts: Sequence[Item], values_by_fact: Sequence[set[str]]) -
 
 
 def _show(outcome: Forgetting, *, dry_run: bool) -> None:
+    from holdfast.streams.item import counted
+
     for fact in outcome.facts:
         print(f"{'would forget' if dry_run else 'forgot'}: {fact.question} ({fact.answer})")
         values = {"before": fact.before, "now": fact.after, "untouched model": fact.untouched}
@@ -132,8 +134,8 @@ def _show(outcome: Forgetting, *, dry_run: bool) -> None:
     for question in outcome.twins:
         print(f"stays: {question}, which may answer it, and differs in case or punctuation alone")
     if outcome.lessons:
-        count = f"{len(outcome.lessons)} lesson{'' if len(outcome.lessons) == 1 else 's'}"
-        others = f"{outcome.others} other fact{'' if outcome.others == 1 else 's'}"
+        count = counted(len(outcome.lessons), "lesson")
+        others = counted(outcome.others, "other fact")
         if dry_run:
             print(f"{count} would be learned again, with {others}")
         else:

@@ -56,9 +56,9 @@ def _numbers(which: str) -> range | None:
 
 
 def _state_line(memory: Path, state: LessonState) -> str:
-    from holdfast.streams.item import quoted
+    from holdfast.streams.item import counted, quoted
 
-    count = f"{state.facts} fact{'' if state.facts == 1 else 's'}"
+    count = counted(state.facts, "fact")
     name = "" if state.name == str(state.number) else f" {quoted(state.name)}"
     words = {
         "learned": f"learned, {state.learned} of {count} answered from the weights",

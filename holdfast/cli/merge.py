@@ -32,12 +32,13 @@ def merge(
     with loading():
         from holdfast.memory.memory import Memory
         from holdfast.memory.merging import merge as merge_memories
+        from holdfast.streams.item import counted
 
     merged = merge_memories(Memory(first), Memory(second), out, keep)
     if as_json:
         print(json_line(asdict(merged)))
         return
-    print(f"{merged.facts} facts in {merged.lessons} lessons")
+    print(f"{counted(merged.facts, 'fact')} in {counted(merged.lessons, 'lesson')}")
     if merged.shared:
         print(f"{merged.shared} of them in both")
     if merged.settled:

@@ -50,9 +50,11 @@ def pull(
     with loading():
         from holdfast.exports.push import check_repository
         from holdfast.exports.sharing import pull_memory
+        from holdfast.streams.item import counted
 
     check_repository(repository)
     with fetch_bars() as report:
         pulled = pull_memory(repository, memory, revision, report)
-    print(f"{len(pulled.facts)} facts in {pulled.horizon} lessons, of {pulled.model}")
+    facts, lessons = counted(len(pulled.facts), "fact"), counted(pulled.horizon, "lesson")
+    print(f"{facts} in {lessons}, of {pulled.model}")
     print(memory)

@@ -14,7 +14,7 @@ from holdfast.learning.recorded import Recorded
 from holdfast.learning.state import Commit
 from holdfast.model.fetch import has_short_name
 from holdfast.streams import Item, Template
-from holdfast.streams.item import quoted
+from holdfast.streams.item import counted, quoted
 
 _QUESTION = "Who keeps the lighthouse?"
 
@@ -166,7 +166,7 @@ def card(
         hub_base=f"base_model: {base}\n" if is_hub_name else "",
         kind="An adapter" if adapter else "A causal language model",
         stream=_code(recorded.stream),
-        tasks=_counted(commit.completed, "task"),
+        tasks=counted(commit.completed, "task"),
         items=items,
         recall=recall,
         method=config.method,
@@ -191,7 +191,7 @@ def _taught(commit: Commit) -> tuple[str, str]:
     sentence = "It was not asked about them then."
     if row:
         sentence = f"Asked for each as it was taught, it answered {sum(row)} right."
-    return _counted(sum(items.values()), "item"), sentence
+    return counted(sum(items.values()), "item"), sentence
 
 
 def _prompt(question: str) -> str:
@@ -209,7 +209,3 @@ def _code(text: str) -> str:
     fence = "`" * (1 + max(map(len, re.findall("`+", flat)), default=0))
     inner = f" {flat} " if "`" in flat else flat
     return (fence + inner + fence).replace("|", "\\|")
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -26,8 +26,8 @@ def contradictions(answerer: Callable[[], Answerer], decided: Plan) -> tuple[str
         return ()
     answers = answerer().taught([fact.question for fact in facts])
     return tuple(
-        f"{quoted(fact.question)} is taken for {quoted(answer.fact.question)}, which stays on file "
-        f"with the answer {quoted(answer.fact.answer)}; if they ask the same, forget that one"
+        f"{quoted(fact.question)} may ask the same as {quoted(answer.fact.question)}, which stays "
+        f"on file with the answer {quoted(answer.fact.answer)}; if so, forget that one"
         for fact, answer in zip(facts, answers, strict=True)
         if isinstance(answer, Answer)
         and answer.fact is not None

@@ -13,6 +13,7 @@ from holdfast.builders.proposals import Proposal
 from holdfast.core.files import write_text_atomically
 from holdfast.memory.spelling import loose_key
 from holdfast.streams import Item, Stream, Task
+from holdfast.streams.item import counted
 
 _COLUMNS = ("question", "answer", "source", "sentence")
 
@@ -48,7 +49,7 @@ class Proposed:
 
     def lines(self) -> list[str]:
         """For a reader."""
-        lines = [f"{_counted(self.passages, 'passage')}: {_counted(len(self.new), 'new fact')}"]
+        lines = [f"{counted(self.passages, 'passage')}: {counted(len(self.new), 'new fact')}"]
         lines += [f"on file already: {pair.question}" for pair in self.known]
         lines += [
             f"on file is another answer ({answer}): {pair.question} {pair.answer}"
@@ -100,7 +101,3 @@ def _item(pair: Proposal) -> Item:
     return Item(
         pair.question, pair.answer, details={"source": pair.source, "sentence": pair.sentence}
     )
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -10,7 +10,7 @@ from holdfast.memory.memory import Memory
 from holdfast.memory.outcome import LessonOutcome
 from holdfast.memory.states import correction_values
 from holdfast.streams import Item
-from holdfast.streams.item import quoted
+from holdfast.streams.item import counted, quoted
 
 _FEW = 3
 _LONGEST = 200  # symbols of a question in a line
@@ -23,7 +23,8 @@ def outcome_lines(outcome: LessonOutcome) -> list[str]:
         several = len(outcome.lessons) > 1
         which = f"{len(outcome.lessons)} lessons" if several else f"lesson {outcome.lessons[0]}"
         right = len(outcome.facts) - len(outcome.missed)
-        lines.append(f"{which}: {right} of {len(outcome.facts)} facts answered from the weights")
+        facts = counted(len(outcome.facts), "fact")
+        lines.append(f"{which}: {right} of {facts} answered from the weights")
     if outcome.missed:
         lines.append(f"answered from the list only: {_listed(outcome.missed)}")
     for correction in outcome.corrected[:_FEW]:
@@ -38,7 +39,7 @@ def outcome_lines(outcome: LessonOutcome) -> list[str]:
         lines.append(f"learned before, not again: {_listed(outcome.repeated)}")
     lines += notice_lines(outcome.notices)
     nothing = "" if outcome.lessons else "nothing new; "
-    lines.append(f"{nothing}{outcome.known} facts on file")
+    lines.append(f"{nothing}{counted(outcome.known, 'fact')} on file")
     return lines
 
 

@@ -109,6 +109,11 @@ def quoted(value: object, longest: int = 60) -> str:
     return f'"{flat}"' if len(flat) <= longest else f'"{flat[: longest - 3]}..."'
 
 
+def counted(count: int, noun: str) -> str:
+    """A number with its noun: ``1 fact``, ``2 facts``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def _stripped(value: str) -> str:
     """A text without blanks at its ends; lines that share the first one's indentation lose it."""
     text, begin = value.strip(), value[: len(value) - len(value.lstrip())].rpartition("\n")[2]

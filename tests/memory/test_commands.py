@@ -97,12 +97,17 @@ def test_answers_as_json(holdfast: Call, two_lessons: Path) -> None:
 def test_every_line_of_standard_input_is_a_question(
     holdfast: Call, two_lessons: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One answer a line; a bad line has an empty one and ends nothing."""
-    lines = [MONDAY[0][0], "", "a" * 600, TUESDAY[1][0], "Zebra?"]
-    monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
-    asked = holdfast("ask", two_lessons, "--taught-only")
-    assert asked.status == 3
+    """One answer a line; a bad line has an empty one, ends nothing, and is the status."""
+
+    def asked_by(*lines: str) -> Outcome:
+        monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+        return holdfast("ask", two_lessons, "--taught-only")
+
+    asked = asked_by(MONDAY[0][0], "", "a" * 600, TUESDAY[1][0], "Zebra?")
+    assert asked.status == 2
     assert asked.out.split("\n") == ["Fenwick", "", "", "at ten", "", ""]
+    assert asked_by("Zebra?", MONDAY[0][0]).status == 3
+    assert asked_by(MONDAY[0][0], "").status == 0
     assert "at most 512 are read" in asked.err and "it was not taught that" in asked.err
 
 

@@ -20,8 +20,8 @@ from holdfast.streams.batches import WORDING_OF
 KEY = Item("Where is the brass key?", "in the mill")
 OTHER = Item("Who has the brass key?", "Lum")
 LINE = (
-    '"{}" is taken for "Where is the brass key?", which stays on file with the answer '
-    '"in the mill"; if they ask the same, forget that one'
+    '"{}" may ask the same as "Where is the brass key?", which stays on file with the answer '
+    '"in the mill"; if so, forget that one'
 )
 
 

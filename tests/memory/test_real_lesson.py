@@ -83,7 +83,7 @@ def test_a_correction_in_other_words_is_told(memory: Memory) -> None:
     new = [("What is Orsa Tindle's birthplace?", "in Salt"), ("Who is Orsa Tindle's aunt?", "Ada")]
     (line,) = contradictions(memory.answerer, memory.plan(new))
     assert line.startswith(
-        '"What is Orsa Tindle\'s birthplace?" is taken for "Where was Orsa Tindle born?"'
+        '"What is Orsa Tindle\'s birthplace?" may ask the same as "Where was Orsa Tindle born?"'
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.memory.evaluation.result import Measure, MemoryEvaluation
+from holdfast.streams.item import counted
 
 # The rows of the table in order: the measure, what it is called, its unit.
 LABELS = (
@@ -36,7 +37,8 @@ def about_lines(evaluation: MemoryEvaluation) -> list[str]:
     """What was measured, in one line."""
     about = evaluation.about
     adapters = "one adapter" if about["adapters"] == 1 else f"{about['adapters']} adapters"
-    line = f"{about['facts']} facts in {about['lessons']} lessons, {adapters}, {about['model']}"
+    facts, lessons = counted(about["facts"], "fact"), counted(about["lessons"], "lesson")
+    line = f"{facts} in {lessons}, {adapters}, {about['model']}"
     if about["limit"] is not None:
         line += f"; at most {about['limit']} questions of each kind"
     return [line]
