@@ -11,7 +11,7 @@ follows from the same relations. :mod:`holdfast.memory.gate_tuning` fits all of 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +25,7 @@ from holdfast.memory.words import (
     Word,
     agreement,
     index_keys,
+    names_apart,
     names_other_number,
     plain_words,
     words,
@@ -40,6 +41,7 @@ _LEAST_NAMING = 0.1  # probability; words with less name nothing
 # library asks with it. A standardized state has 1 at each place, so they count about as much.
 _HINTS = 2
 _CANDIDATES = 64
+_AS_LIKELY = 1.0  # nats between two facts that a question may ask for
 _WAITING = 32  # of a question; reading one takes some milliseconds
 # Of the taught question's naming weight, less what the asked one names beside it; below, another
 # thing is named, whatever is asked ("the silver key" for "the brass key").
@@ -213,9 +215,30 @@ class Gate:
             self._unnamed.append(row)
 
     def best(self, asked: QuestionLook) -> Match | None:
-        """The fact that a question most probably asks for; None where none names the same."""
-        scored = (self._match(row, asked) for row in self._candidates(asked))
-        return max(filter(None, scored), key=lambda match: match.score, default=None)
+        """The fact that a question most probably asks for.
+
+        None where none names the same, and where the question has no word that tells two facts
+        apart (*Where was Tindle born?* of Orsa Tindle and Ada Tindle).
+        """
+        scored = ((row, self._match(row, asked)) for row in self._candidates(asked))
+        matches = {row: match for row, match in scored if match is not None}
+        best = max(matches, key=lambda row: matches[row].score, default=None)
+        if best is None or self._is_ambiguous(best, matches, asked.names):
+            return None
+        return matches[best]
+
+    def _is_ambiguous(self, best: int, matches: Mapping[int, Match], asked: Names) -> bool:
+        """Whether another fact of about that score shares the same words, and lacks others."""
+        named, others = names_apart(self._looks[best].names, asked)
+        if not others:
+            return False
+        place, score = matches[best].place, matches[best].score
+        apart = (
+            names_apart(self._looks[row].names, asked)
+            for row, match in matches.items()
+            if match.place != place and match.score > score - _AS_LIKELY
+        )
+        return any(theirs == named and lacking and lacking != others for theirs, lacking in apart)
 
     def _match(self, row: int, asked: QuestionLook) -> Match | None:
         taught = self._looks[row].names

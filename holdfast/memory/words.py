@@ -121,13 +121,23 @@ def agreement(taught: Names, asked: Names) -> tuple[float, float]:
     has it (``the workshop's password``, ``the password of the workshop``). A word with one typing
     error counts as the word.
     """
-    shared = {word: partner for word in taught if (partner := _partner(word, asked)) is not None}
+    shared = _shared(taught, asked)
     partners = set(shared.values())
     missing = sum(weight for word, weight in taught.items() if word not in shared)
     extra = sum(weight for word, weight in asked.items() if word not in partners)
     # A name has a token at least, so a little weight, of which a probe is not sure, decides little.
     total, asked_total = (max(1.0, sum(names.values())) for names in (taught, asked))
     return 1 - missing / total, extra / asked_total
+
+
+def names_apart(taught: Names, asked: Names) -> tuple[frozenset[str], frozenset[str]]:
+    """The words of an asked question by which both name things, and the taught one's others."""
+    shared = _shared(taught, asked)
+    named = (
+        partner for word, partner in shared.items() if max(taught[word], asked[partner]) >= NAMED
+    )
+    others = (word for word, weight in taught.items() if weight >= NAMED and word not in shared)
+    return frozenset(named), frozenset(others)
 
 
 def names_other_number(taught: Names, asked: Names) -> bool:
@@ -156,6 +166,11 @@ _NUMBERS = {
     )
     for number, word in enumerate(row.split(), start=1)
 }
+
+
+def _shared(taught: Names, asked: Names) -> dict[str, str]:
+    """The words of a taught question that an asked one has, and how it writes them."""
+    return {word: partner for word in taught if (partner := _partner(word, asked)) is not None}
 
 
 def _partner(word: str, others: Iterable[str]) -> str | None:

@@ -159,3 +159,27 @@ def test_a_long_word_counts_once() -> None:
     gate = Gate(TUNING, looks, range(101))
     match = gate.best(QuestionLook({"harbour": 1.0, "x9": 3.0}, vectors[100]))
     assert match is not None and match.place == 100
+
+
+def test_a_question_that_tells_two_facts_not_apart_asks_for_neither() -> None:
+    """A shared surname; what only one of them asks, or a whole name, is no such question."""
+    drawn = np.random.default_rng(3)
+    birth, trade = unit(drawn, 2)
+    taught = [
+        ("Where was Orsa Tindle born?", birth), ("Where was Ada Tindle born?", birth),
+        ("What is the trade of Ada Tindle?", trade), ("Where was Quillow born?", birth),
+        ("Where was Brann Quillow born?", birth),
+    ]  # fmt: skip
+    looks = [look(text, vector) for text, vector in taught]
+    tuning = GateTuning("", (1,), PROBE, *[torch.zeros(1)] * 3, (12.0, 4.0, -6.0, -12.0))
+    gate = Gate(tuning, looks, range(len(looks)))
+    assert gate.best(look("Where was Tindle born?", birth)) is None
+    asked = {
+        "What is the trade of Tindle?": (trade, 2), "Where was Ada Tindle born?": (birth, 1),
+        "Where was Orsa Tindel born?": (birth, 0), "Where was Quillow born?": (birth, 3),
+    }  # fmt: skip
+    for text, (vector, place) in asked.items():
+        assert accepted_by(gate, look(text, vector)) == place, text
+    # Two wordings of one fact are no two facts, whatever they call it.
+    alone = Gate(tuning, looks[:2], [0, 0])
+    assert accepted_by(alone, look("Where was Tindle born?", birth)) == 0
