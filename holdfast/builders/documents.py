@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -42,7 +43,7 @@ _ABBREVIATED = re.compile(
 
 @dataclass(frozen=True)
 class Passage:
-    """Sentences in a row. source: the file, with its page where it has pages."""
+    """Sentences in a row. source: the file, as it lies in a folder, and its page if it has some."""
 
     source: str
     sentences: tuple[str, ...]
@@ -67,8 +68,12 @@ def passages(path: Path, left_out: Callable[[Path], None] = lambda _: None) -> l
     Raises HoldfastError for a file that is missing, unreadable or damaged, where the library that
     reads it is not installed, and where nothing has text.
     """
-    files = list(_inside(path)) if path.is_dir() else [path]
-    pieces = {file: list(_read(file)) for file in files}
+    is_folder = path.is_dir()
+    files = list(_inside(path)) if is_folder else [path]
+    pieces = {
+        file: list(_read(file, file.relative_to(path).as_posix() if is_folder else file.name))
+        for file in files
+    }
     if not any(pieces.values()):
         raise HoldfastError(f"{path}: has no text; a scan needs OCR first")
     for file in files:
@@ -86,18 +91,19 @@ def _inside(folder: Path) -> Iterator[Path]:
                 yield Path(place) / name
 
 
-def _read(file: Path) -> Iterator[Passage]:
+def _read(file: Path, name: str) -> Iterator[Passage]:
+    """The passages of a file. name: of their source."""
     suffix = file.suffix.lower()
     try:
         if not file.is_file():
             raise HoldfastError(f"{file}: no such file; give a document, or a folder of them")
         if suffix == ".pdf":
-            pages = _pdf(file)
+            pages = [(page_of(name, n), text) for n, text in enumerate(_pdf(file), start=1)]
         elif suffix in _PAGES:
-            pages = [(file.name, _page(file))]
+            pages = [(name, _page(file))]
         else:
             text = file.read_text(encoding="utf-8-sig")
-            pages = [(file.name, _markdown(text) if suffix in _MARKDOWN else text)]
+            pages = [(name, _markdown(text) if suffix in _MARKDOWN else text)]
     except UnicodeDecodeError:
         raise HoldfastError(f"{file}: is no UTF-8 text; save the file as UTF-8") from None
     except OSError as error:
@@ -107,7 +113,17 @@ def _read(file: Path) -> Iterator[Passage]:
             yield Passage(source, sentences)
 
 
-def _pdf(file: Path) -> list[tuple[str, str]]:
+def page_of(name: str, number: int) -> str:
+    """The source of a page's passages; number: from 1."""
+    return f"{name}, page {number}"
+
+
+def is_page_of(source: str, name: str) -> bool:
+    """Whether a passage's source is a page of a document of this name."""
+    return source.startswith(f"{name}, page ")
+
+
+def _pdf(file: Path) -> list[str]:
     """The text of each page."""
     try:
         from pypdf import PdfReader
@@ -116,6 +132,7 @@ def _pdf(file: Path) -> list[tuple[str, str]]:
         raise HoldfastError(
             f'{file}: a PDF is read by pypdf; pip install "holdfast[documents]"'
         ) from None
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # what matters is raised
     try:
         reader = PdfReader(file)
         if reader.is_encrypted and not reader.decrypt(""):
@@ -125,8 +142,7 @@ def _pdf(file: Path) -> list[tuple[str, str]]:
         reason = reason_of(error, 100)
         raise HoldfastError(f"{file}: is no readable PDF ({reason}); save it anew") from error
     # A line is broken where the page ends; a word may be broken with a hyphen.
-    joined = (re.sub(r"(?<=\w)-\n(?=[a-z])", "", text) for text in texts)
-    return [(f"{file.name}, page {number}", text) for number, text in enumerate(joined, start=1)]
+    return [re.sub(r"(?<=\w)-\n(?=[a-z])", "", text) for text in texts]
 
 
 def _page(file: Path) -> str:

@@ -201,27 +201,37 @@ class Proposer:
     def propose(self, passages: Sequence[Passage], report: Report) -> list[Proposal]:
         """The pairs of all passages, in order, those that do not count among them.
 
-        Of two pairs with one question the first counts. Raises HoldfastError when the model fails
-        as a whole, or the folder cannot be written; what is done is kept.
+        Of two pairs with one question the first counts. A passage that the model refuses gives one
+        pair without texts that says why, and is asked for again by the next call.
+        Raises HoldfastError when the model fails as a whole or refuses every passage, or the folder
+        cannot be written; what is done is kept.
         """
-        done: dict[int, list[Proposal]] = {}
-        for place, passage in enumerate(passages):
-            if (stored := self._stored(passage)) is not None:
-                done[place] = stored
+        stored = enumerate(map(self._stored, passages))
+        done = {place: proposals for place, proposals in stored if proposals is not None}
         report(len(done), len(passages), "passages")
         missing = [place for place in range(len(passages)) if place not in done]
+        refusals: list[Failure] = []
         for begin in range(0, len(missing), _AT_ONCE):
             group = missing[begin : begin + _AT_ONCE]
             written = self._proposals([passages[place] for place in group])
-            for place, proposals in zip(group, written, strict=True):
-                if proposals is not None:
-                    done[place] = proposals
+            for place, (proposals, refusal) in zip(group, written, strict=True):
+                done[place] = proposals
+                if refusal is None:
                     self._store(passages[place], proposals)
-            report(len(done), len(passages), "passages")
+                else:
+                    refusals.append(refusal)
+            report(len(done) - len(refusals), len(passages), "passages")
+        if refusals and len(refusals) == len(passages):
+            raise HoldfastError(
+                f"{self._model.name} answers to no passage ({refusals[0].reason}); run the same "
+                "command again when it does, or name another model"
+            )
         return _without_repeats([proposal for place in sorted(done) for proposal in done[place]])
 
-    def _proposals(self, passages: Sequence[Passage]) -> list[list[Proposal] | None]:
-        """The pairs of each passage; None of one of which the model refused a prompt."""
+    def _proposals(
+        self, passages: Sequence[Passage]
+    ) -> list[tuple[list[Proposal], Failure | None]]:
+        """The pairs of each passage, and why the model refused a prompt of it, if it did."""
         prompts = [
             (place, number, prompt)
             for place, passage in enumerate(passages)
@@ -234,11 +244,14 @@ class Proposer:
             ],
             self._way.longest,
         )
-        refused = {prompts[index][0] for index, text in enumerate(written) if text is None}
+        refusals: dict[int, Failure] = {}
+        for (place, _, _), text in zip(prompts, written, strict=True):
+            if isinstance(text, Failure):
+                refusals.setdefault(place, text)
         pairs = [
             (place, *pair)
             for (place, number, _), text in zip(prompts, written, strict=True)
-            if text is not None
+            if isinstance(text, str) and place not in refusals
             for pair in self._way.pairs(passages[place], number, text)
         ]
         replies = self._texts(
@@ -251,14 +264,20 @@ class Proposer:
             ],
             _REPLY,
         )
-        proposals: list[list[Proposal]] = [[] for _ in passages]
+        proposals = [
+            [_unread(passages[place], refusals[place])] if place in refusals else []
+            for place in range(len(passages))
+        ]
         for (place, question, answer), reply in zip(pairs, replies, strict=True):
-            proposal = judged(passages[place], question, answer, reply or "", self._way.naming)
+            if isinstance(reply, Failure):
+                refusals.setdefault(place, reply)
+                reply = ""
+            proposal = judged(passages[place], question, answer, reply, self._way.naming)
             proposals[place].append(proposal)
-        return [None if place in refused else row for place, row in enumerate(proposals)]
+        return [(row, refusals.get(place)) for place, row in enumerate(proposals)]
 
-    def _texts(self, prompts: Sequence[Prompt], longest: int) -> list[str | None]:
-        """The model's text of each prompt; None of one that it refused."""
+    def _texts(self, prompts: Sequence[Prompt], longest: int) -> list[str | Failure]:
+        """The model's text of each prompt, or why it has none."""
         sampling = SamplingParameters(
             temperature=0.1,
             top_p=0.9,
@@ -266,10 +285,10 @@ class Proposer:
             stop=self._way.stop,
             seed=self._seed,
         )
-        texts: list[str | None] = [None] * len(prompts)
+        texts: list[str | Failure] = [Failure("no answer came")] * len(prompts)
         if prompts:
             for place, answer in self._model.answer(prompts, sampling):
-                texts[place] = None if isinstance(answer, Failure) else answer[0]
+                texts[place] = answer if isinstance(answer, Failure) else answer[0]
         return texts
 
     def _key(self, passage: Passage) -> str:
@@ -329,6 +348,12 @@ def judged(
         else:
             reason = "the answer is not in the text"
     return Proposal(question, answer, sentence, passage.source, check, reason)
+
+
+def _unread(passage: Passage, refusal: Failure) -> Proposal:
+    """What stands for the pairs of a passage that the model refused."""
+    reason = f"a passage, which the same command reads again ({refusal.reason})"
+    return Proposal("", "", "", passage.source, None, reason)
 
 
 def _behind(passage: Passage, question: str, answer: str) -> str:

@@ -17,13 +17,19 @@ if TYPE_CHECKING:
 
 
 def is_document(source: object) -> bool:
-    """Whether facts have to be proposed there first; a stream's directory has them already."""
+    """Whether facts have to be proposed there first; a stream's directory has them already.
+
+    Raises HoldfastError for the name of a document that is not there.
+    """
+    from holdfast.builders.documents import SUFFIXES
     from holdfast.builders.documents import is_document as holds_text
     from holdfast.streams.load import is_stored_stream
 
     if not isinstance(source, str) or source == "-":
         return False
     path = Path(source)
+    if not path.exists() and path.suffix.lower() in SUFFIXES:
+        raise HoldfastError(f"{path}: no such file; give a document, or a folder of them")
     return path.exists() and not is_stored_stream(path) and holds_text(path)
 
 
@@ -31,9 +37,13 @@ def check_goes_on(source: object, review: Path | None, *, document: bool, yes: b
     """Raise HoldfastError unless, for a document alone, --review or --yes says how it goes on."""
     if not document:
         if review is not None or yes:
-            raise HoldfastError("--review and --yes are for documents; leave them out")
+            folder = isinstance(source, str) and Path(source).is_dir()
+            no = f"{source} has none in it" if folder else "leave them out"
+            raise HoldfastError(f"--review and --yes are for documents; {no}")
         return
-    if (review is None) != yes:
+    if review is not None and yes:
+        raise HoldfastError("--review learns nothing and --yes learns at once; give one of them")
+    if review is None and not yes:
         raise HoldfastError(
             f"{source}: facts of a document are proposed by a model; give --review FACTS.csv to "
             "read them first, or --yes to learn them at once"
@@ -54,8 +64,11 @@ def facts_of_documents(
     from holdfast.memory.documents import write_review
 
     proposed = proposed_facts(memory, source, writer)
-    if review is not None:
+    if review is not None and (proposed.new or proposed.contradicting):
         write_review(proposed, review)
+    elif review is not None:
+        print("nothing new is proposed, so no table is written", file=sys.stderr)
+        review = None
     if as_json and (review is not None or not proposed.new):
         values = {"review": None if review is None else str(review), **proposed.counts()}
         print(json_line(values))
@@ -79,7 +92,7 @@ def proposed_facts(memory: Memory, source: str, writer: str | None) -> Proposed:
         from holdfast.builders.documents import passages as read_passages
         from holdfast.builders.proposals import Completing, Proposer, Way, Writing
         from holdfast.cli.stream import text_model
-        from holdfast.memory.documents import sorted_out
+        from holdfast.memory.documents import PROPOSALS, sorted_out
         from holdfast.model.cache import cache_directory
         from holdfast.model.fetch import fetch
 
@@ -90,7 +103,7 @@ def proposed_facts(memory: Memory, source: str, writer: str | None) -> Proposed:
         model = text_model(name, url)
     way: Way = Completing() if url is None else Writing()
     with counting("reading") as report:
-        proposed = Proposer(model, way, cache_directory() / "documents", memory.seed).propose(
+        proposed = Proposer(model, way, cache_directory() / PROPOSALS, memory.seed).propose(
             passages, report
         )
     return sorted_out(proposed, memory.facts, len(passages))

@@ -75,6 +75,7 @@ def _chosen(memory: Memory, task: str | None, where: Sequence[str]) -> list[str]
 
     A fact that was corrected has the values of all its versions: the former answers are there yet.
     """
+    from holdfast.builders.documents import is_page_of
     from holdfast.streams.batches import fact_key
 
     facts = list(memory.facts)
@@ -96,7 +97,11 @@ def _chosen(memory: Memory, task: str | None, where: Sequence[str]) -> list[str]
         if not equals:
             raise HoldfastError(f"--where {text!r:.60}: give KEY=VALUE, as in --where source=notes")
         values_by_fact = [_values(versions[fact_key(fact)], key) for fact in facts]
-        chosen = [fact for fact, had in zip(facts, values_by_fact, strict=True) if value in had]
+        chosen = [
+            fact
+            for fact, had in zip(facts, values_by_fact, strict=True)
+            if value in had or (key == "source" and any(is_page_of(text, value) for text in had))
+        ]
         if not chosen:
             hint = _hint(key, facts, values_by_fact)
             raise HoldfastError(f"--where {text!r:.60}: no such fact; {hint}")
@@ -117,7 +122,7 @@ def _values(versions: Sequence[Item], key: str) -> set[str]:
 def _hint(key: str, facts: Sequence[Item], values_by_fact: Sequence[set[str]]) -> str:
     values = sorted(set().union(*values_by_fact))
     if values:
-        return f"they have {key} {', '.join(values[:_MOST])}{', ...' * (len(values) > _MOST)}"
+        return f"they have {key} {'; '.join(values[:_MOST])}{'; ...' * (len(values) > _MOST)}"
     keys = sorted({key for fact in facts for key in fact.details})
     return f"they have {', '.join(keys[:_MOST])}" if keys else "they came with no such values"
 
@@ -125,6 +130,8 @@ def _hint(key: str, facts: Sequence[Item], values_by_fact: Sequence[set[str]]) -
 def _show(outcome: Forgetting, *, dry_run: bool) -> None:
     from holdfast.streams.item import counted
 
+    if not outcome.facts:
+        print("forgotten already, by a command that was stopped; nothing of it is left now")
     for fact in outcome.facts:
         print(f"{'would forget' if dry_run else 'forgot'}: {fact.question} ({fact.answer})")
         values = {"before": fact.before, "now": fact.after, "untouched model": fact.untouched}

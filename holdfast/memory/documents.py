@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 from collections import Counter
@@ -10,11 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.builders.proposals import Proposal
-from holdfast.core.files import write_text_atomically
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import read_json, write_text_atomically
 from holdfast.memory.spelling import loose_key
+from holdfast.model.cache import cache_directory
 from holdfast.streams import Item, Stream, Task
 from holdfast.streams.item import counted
 
+PROPOSALS = "documents"  # in the cache: what is proposed of each passage
 _COLUMNS = ("question", "answer", "source", "sentence")
 
 
@@ -95,6 +99,23 @@ def write_review(proposed: Proposed, path: Path) -> None:
     writer.writerow([*_COLUMNS, "on file"][:width])
     writer.writerows(row[:width] for row in rows)
     write_text_atomically(path, text.getvalue(), parents=True)
+
+
+def forget_proposals(facts: Iterable[Item]) -> None:
+    """Remove from the cache what was proposed of passages from which some facts come.
+
+    Their other pairs are proposed anew when the document is read again.
+    """
+    questions = {loose_key(fact.question) for fact in facts}
+    sentences = {fact.details.get("sentence") for fact in facts} - {None, ""}
+    for path in (cache_directory() / PROPOSALS).glob("*.json"):
+        with contextlib.suppress(HoldfastError, OSError, TypeError, KeyError):
+            pairs = read_json(path)
+            if any(
+                loose_key(pair["question"]) in questions or pair["sentence"] in sentences
+                for pair in pairs
+            ):
+                path.unlink()
 
 
 def _item(pair: Proposal) -> Item:

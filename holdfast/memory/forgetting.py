@@ -19,6 +19,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.files import lock_directory
 from holdfast.core.seeding import derive
 from holdfast.memory.batch import LearnedBatch, learn_batch
+from holdfast.memory.documents import forget_proposals
 from holdfast.memory.engine import Adapter
 from holdfast.memory.listing import PARTS, check_list, list_of
 from holdfast.memory.memory import Memory, Told
@@ -30,6 +31,7 @@ from holdfast.memory.record import (
     learned_lesson,
     listed_tasks,
     read_lesson,
+    remove_half_written,
     remove_unnamed,
     without,
     write_record,
@@ -120,12 +122,15 @@ def forget(memory: Memory, questions: Sequence[str], report: Told = lambda *_: N
     ):
         with list_of(directory):
             finish_forgetting(directory)
+            remove_half_written(directory)
         memory.refresh()
         remove_unnamed(directory, memory.record)
         forgetting = what_goes(memory, questions)
         keys = {question_key(fact.question) for fact in forgetting.facts}
         before = memory.record
         affected = _affected(memory, keys)
+        for number, _ in affected:
+            read_lesson(directory, before.lessons[number - 1].file)  # raises where it is damaged
         learned = {
             number: _learn(memory, number, remaining, report)
             for number, task in affected
@@ -145,6 +150,8 @@ def forget(memory: Memory, questions: Sequence[str], report: Told = lambda *_: N
             consolidated=0 if affected else before.consolidated,
             forgotten=tuple(sorted(keys)),
         )
+        items = (item for task in memory.tasks for item in task.items)
+        forget_proposals([item for item in items if fact_key(item) in keys])
         with list_of(directory):
             tasks = listed_tasks(directory, before)
             _check_not_taught_again(memory, tasks, keys)

@@ -242,10 +242,15 @@ def remove_leftovers(directory: Path) -> None:
     Nothing is removed while all lessons are learned at once.
     """
     with contextlib.suppress(InUseError), lock_directory(directory, lock=CONSOLIDATION_LOCK):
-        remove_unfinished(directory)
-        remove_unfinished(directory / LESSONS)
+        remove_half_written(directory)
         if is_memory(directory):
             remove_unnamed(directory, read_record(directory))
+
+
+def remove_half_written(directory: Path) -> None:
+    """Remove what killed writers left; for who holds the locks of all that is written there."""
+    remove_unfinished(directory)
+    remove_unfinished(directory / LESSONS)
 
 
 def remove_unnamed(directory: Path, record: Record) -> None:

@@ -105,8 +105,8 @@ def test_a_folder_in_order_and_no_more_than_its_documents(tmp_path: Path) -> Non
     written(tmp_path / "b" / "c.TXT", "Second it is.")
     written(tmp_path / ".hidden" / "d.md", "Never.")
     written(tmp_path / "e.csv", "question,answer")
-    assert [passage.text for passage in passages(tmp_path)] == [
-        "First it is.", "Second it is.", "Third it is.",
+    assert [(passage.source, passage.text) for passage in passages(tmp_path)] == [
+        ("a.md", "First it is."), ("b/c.TXT", "Second it is."), ("b/z.txt", "Third it is."),
     ]  # fmt: skip
     assert is_document(tmp_path) and is_document(tmp_path / "a.md")
     assert not is_document(tmp_path / ".hidden" / "nothing") and not is_document(Path("a.csv"))

@@ -155,9 +155,20 @@ def test_what_is_done_is_kept(tmp_path: Path) -> None:
 
 def test_a_passage_that_the_model_refuses_is_asked_again_next_time(tmp_path: Path) -> None:
     refusing = Model(lambda prompt: Failure("too long") if "Dunlow" in prompt.text else "nothing")
-    assert proposed(tmp_path, refusing, LAMP, MILL) == []
-    assert len(list(tmp_path.iterdir())) == 1
+    (unread,) = proposed(tmp_path, refusing, LAMP, MILL)
+    assert unread.check is None and "a passage, which the same command" in unread.reason
+    assert "too long" in unread.reason and len(list(tmp_path.iterdir())) == 1
     assert len(proposed(tmp_path, Model(instructed), MILL)) == 1
+
+
+def test_a_pair_that_could_not_be_checked_is_asked_again_next_time(tmp_path: Path) -> None:
+    failing = Model(
+        lambda prompt: instructed(prompt) if prompt.name.startswith("propose") else Failure("busy")
+    )
+    with pytest.raises(HoldfastError, match=r"stand-in answers to no passage \(busy\); run"):
+        proposed(tmp_path, failing, LAMP)
+    assert not list(tmp_path.iterdir())
+    assert proposed(tmp_path, Model(instructed), LAMP)[0].check == IN_SENTENCE
 
 
 def test_a_question_counts_once(tmp_path: Path) -> None:

@@ -119,13 +119,29 @@ def test_learn_at_once(
     assert json.loads(again.out) == counts
 
 
+def test_no_table_is_written_where_nothing_is_new(
+    holdfast: Callable[..., Outcome], copied: Callable[[], Path], notes: Path, tmp_path: Path
+) -> None:
+    directory, table = copied(), tmp_path / "facts.csv"
+    assert holdfast("learn", directory, *WEDNESDAY[0]).status == 0
+    assert holdfast("learn", directory, MONDAY[2][0], "Quill").status == 0
+    outcome = holdfast("learn", directory, notes, "--review", table)
+    assert (outcome.status, outcome.out) == (0, "") and not table.exists()
+    assert "nothing new is proposed, so no table is written" in outcome.err
+
+
 def test_bad_input(
     holdfast: Callable[..., Outcome], two_lessons: Path, notes: Path, tmp_path: Path
 ) -> None:
     table = tmp_path / "there.csv"
     table.write_text("kept", encoding="utf-8")
     refused(holdfast("learn", two_lessons, notes), "--review FACTS.csv", "--yes")
-    refused(holdfast("learn", two_lessons, notes, "--yes", "--review", tmp_path / "a.csv"), "--yes")
+    both = holdfast("learn", two_lessons, notes, "--yes", "--review", tmp_path / "a.csv")
+    refused(both, "--review learns nothing and --yes learns at once")
+    (tmp_path / "empty").mkdir()
+    refused(holdfast("learn", two_lessons, tmp_path / "empty", "--yes"), "empty has none in it")
+    for more in ([], ["--yes"], ["--review", tmp_path / "a.csv"]):
+        refused(holdfast("learn", two_lessons, tmp_path / "no.md", *more), "no.md: no such file")
     refused(holdfast("learn", two_lessons, notes, "--review", table), "exists")
     refused(holdfast("learn", two_lessons, notes, "--review", tmp_path / "a.xlsx"), ".csv")
     refused(holdfast("learn", two_lessons, "Why?", "So", "--yes"), "are for documents")

@@ -181,11 +181,23 @@ def test_pararel_is_drawn(tmp_path: Path) -> None:
         read_edits(tmp_path, limit=40)
 
 
-def test_ten_to_a_lesson_and_no_question_twice(tmp_path: Path) -> None:
+def test_ten_to_a_lesson_and_no_question_twice(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     cases = [{**ZSRE, "src": f"Which college is number {number % 21}?"} for number in range(25)]
     edited = read_edits(written(tmp_path / "a.json", *cases))
     assert [len(task.items) for task in edited.stream().tasks] == [10, 10, 1]
     assert len(read_edits(tmp_path / "a.json", limit=3).edits) == 3
+    assert not caplog.records  # the others say the same
+
+
+def test_another_answer_to_an_earlier_question_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = written(tmp_path / "a.json", ZSRE, {**ZSRE, "alt": "Rome"}, {**ZSRE, "alt": "Oslo"})
+    (edit,) = read_edits(path).edits
+    assert edit.answer == ZSRE["alt"]
+    assert "left out 2 edits with another answer to an earlier one's question" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,13 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.errors import HoldfastError, InUseError
-from holdfast.core.files import lock_directory
+from holdfast.core.files import lock_directory, write_json
+from holdfast.memory import forgetting
+from holdfast.memory.documents import PROPOSALS
 from holdfast.memory.forgetting import Forgetting, forget, what_goes
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import CONSOLIDATION_LOCK, LearnedNeurons, write_record
+from holdfast.streams import Item, Stream, Task
 from tests.cli.conftest import Outcome, refused
 from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY
 from tests.memory.test_killed import files_of, quick_engine
@@ -145,8 +148,10 @@ def test_killed_at_every_instant(copied: Callable[[], Path], tmp_path: Path) -> 
         questions = [fact.question for fact in memory.facts]
         states.add(GONE in questions)
         assert (GONE in questions) == bool(len(questions) - 4)
-        if GONE in questions or memory.record.forgotten:
+        if GONE in questions:
             forget(memory, [GONE.lower()])
+        elif memory.record.forgotten:
+            assert not forget(memory, [GONE.lower()]).facts
         else:
             memory.learn(WEDNESDAY)  # which removes what the old lesson left
             forget(memory, [WEDNESDAY[0][0]])
@@ -196,7 +201,7 @@ def test_facts_are_chosen_by_what_they_came_with(
         assert (outcome.status, outcome.out.splitlines()) == (0, gone), words
     for words, text in (
         (["source"], "--where 'source': give KEY=VALUE, as in --where source=notes"),
-        (["source=X"], "--where 'source=X': no such fact; they have source letter, notes"),
+        (["source=X"], "--where 'source=X': no such fact; they have source letter; notes"),
         (["Source=notes"], "no such fact; they have source, tags"),
         (["id=l7", "--task", "1"], "no such fact; they came with no such values"),
     ):
@@ -206,6 +211,60 @@ def test_facts_are_chosen_by_what_they_came_with(
     outcome = holdfast("forget", place, "--where", "source=notes")
     assert outcome.status == 0 and len(outcome.out.splitlines()) == 2
     assert [fact.question for fact in Memory(place).facts][-1] == rows[2]["question"]
+
+
+def test_a_document_with_pages_is_one_source(
+    holdfast: Callable[..., Outcome], copied: Callable[[], Path]
+) -> None:
+    place = copied()
+    sources = ("tar.pdf, page 1", "tar.pdf, page 12", "old tar.pdf, page 1", "tar.pdf")
+    items = [
+        Item(f"Who sold tar {number}?", "Ann", details={"source": source})
+        for number, source in enumerate(sources)
+    ]
+    Memory(place).write_facts(Stream((Task("3", tuple(items)),), "documents"))
+    outcome = holdfast("forget", place, "--where", "source=tar.pdf", "--dry-run")
+    gone = [f"would forget: Who sold tar {number}? (Ann)" for number in (0, 1, 3)]
+    assert outcome.out.splitlines() == gone
+    outcome = holdfast("forget", place, "--where", "source=tar.pdf, page 1", "--dry-run")
+    assert outcome.out.splitlines() == gone[:1]
+
+
+def test_what_was_proposed_of_its_passage_goes_too(
+    copied: Callable[[], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its question, or by its sentence where the question was changed in the table."""
+    monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "cache"))
+    folder, sentence = tmp_path / "cache" / PROPOSALS, "Ann sold tar."
+    proposed = {"a": ("who sold tar", ""), "b": ("Who had it?", sentence), "c": ("Who?", "Else.")}
+    for name, (question, behind) in proposed.items():
+        write_json(
+            folder / f"{name}.json", [{"question": question, "sentence": behind}], parents=True
+        )
+    (folder / "d.json").write_text("{", encoding="utf-8")
+    memory = Memory(copied())
+    fact = Item("Who sold tar?", "Ann", details={"source": "a.md", "sentence": sentence})
+    memory.write_facts(Stream((Task("3", (fact,)),), "documents"))
+    forget(memory, ["Who sold tar?"])
+    assert sorted(path.name for path in folder.iterdir()) == ["c.json", "d.json"]
+
+
+def test_what_a_killed_one_left_goes_and_a_damaged_lesson_is_said_at_once(
+    copied: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = copied()
+    left = [place / ".memory.json.77.part", place / "lessons" / ".00001-a.safetensors.77.part"]
+    for path in left:
+        path.write_text("half", encoding="utf-8")
+    memory = Memory(place)
+    memory.write_facts(WEDNESDAY)
+    forget(memory, [WEDNESDAY[0][0]])
+    assert not any(path.exists() for path in left)
+    lesson = place / "lessons" / memory.record.lessons[0].file
+    lesson.write_bytes(lesson.read_bytes()[:1000])
+    monkeypatch.setattr(forgetting, "learn_batch", None)
+    with pytest.raises(HoldfastError, match=r"safetensors: is missing or damaged"):
+        forget(memory, [GONE])
 
 
 def test_a_corrected_fact_has_the_values_of_every_version(

@@ -8,6 +8,7 @@ Read by their fields: CounterFact (Meng et al. 2022, 2202.05262), zsRE as MEND a
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,9 @@ from typing import Any
 from holdfast.core.errors import HoldfastError
 from holdfast.memory.evaluation.pararel import COMPLETE, draw_edits
 from holdfast.streams import Item, Stream, Task
-from holdfast.streams.item import question_key, quoted
+from holdfast.streams.item import counted, question_key, quoted
+
+logger = logging.getLogger(__name__)
 
 _A_LESSON = 10  # edits
 _DRAWN = 200  # of ParaRel, where nobody says how many
@@ -65,7 +68,7 @@ def read_edits(path: Path, limit: int | None = None, seed: int = 0) -> EditSet:
             drawn = draw_edits(path, limit or _DRAWN, seed)
         except (ValueError, OSError, KeyError) as error:
             raise HoldfastError(f"{path}: is no folder of ParaRel ({error})") from error
-        return EditSet("ParaRel", _once(_pararel(fact) for fact in drawn))
+        return EditSet("ParaRel", _once(path, map(_pararel, drawn)))
     cases = _cases(path)[:limit]
     name, read = _format_of(path, cases[0])
     edits: list[Edit] = []
@@ -75,7 +78,7 @@ def read_edits(path: Path, limit: int | None = None, seed: int = 0) -> EditSet:
         except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
             reason = f"{type(error).__name__}: {error}"
             raise HoldfastError(f"{path} case {number}: is no case of {name} ({reason})") from error
-    return EditSet(name, _once(edits))
+    return EditSet(name, _once(path, edits))
 
 
 def _cases(path: Path) -> list[Values]:
@@ -200,9 +203,18 @@ def _texts(values: Any) -> tuple[str, ...]:
     return tuple(text for value in values or () for text in _texts(value))
 
 
-def _once(edits: Iterable[Edit]) -> tuple[Edit, ...]:
-    """Of edits of one question the first."""
+def _once(path: Path, edits: Iterable[Edit]) -> tuple[Edit, ...]:
+    """Of edits of one question the first; a warning says how many others have another answer."""
     unique: dict[str, Edit] = {}
+    other = []
     for edit in edits:
-        unique.setdefault(question_key(edit.question), edit)
+        first = unique.setdefault(question_key(edit.question), edit)
+        other += [edit] if edit.answer != first.answer else []
+    if other:
+        logger.warning(
+            "%s: left out %s with another answer to an earlier one's question, %s for one",
+            path,
+            counted(len(other), "edit"),
+            quoted(other[0].question),
+        )
     return tuple(unique.values())
