@@ -36,6 +36,7 @@ _BESIDE = (
 _END = re.compile(
     r"(?:(?<=[.!?…])|(?<=[.!?…][\"'”’)\]])|(?<=[.!?…][\"'”’)\]]{2}))\s+(?=[\"'“‘(\[]?[\w])"
 )
+_FRONT_MATTER = re.compile(r"\A---[ \t]*\n.*?\n---[ \t]*\n", re.DOTALL)
 _ABBREVIATED = re.compile(
     r"(?:\b(?:[A-Z]|Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|No|vs|etc|e\.g|i\.e|cf|ca|approx|Fig|Vol|pp?))\.$"
 )
@@ -50,8 +51,9 @@ class Passage:
 
     @property
     def text(self) -> str:
-        """The sentences as one text."""
-        return " ".join(self.sentences)
+        """The sentences as one text; a line ends behind what has no full stop, as a heading."""
+        ends = ("\n" if sentence[-1:].isalnum() else " " for sentence in self.sentences)
+        return "".join(chain.from_iterable(zip(self.sentences, ends, strict=True))).strip()
 
 
 def is_document(path: Path) -> bool:
@@ -168,13 +170,14 @@ def _text_of(page: Any) -> str:
 
 
 def _markdown(text: str) -> str:
-    """The text of a Markdown document without its marks and code blocks, a block to a paragraph.
+    """The text of a Markdown document without front matter, marks and code, a block to a paragraph.
 
     Of HTML in it the text too, where beautifulsoup4 is installed.
     """
     from markdown_it import MarkdownIt
 
     paragraphs = []
+    text = _FRONT_MATTER.sub("", text, count=1)
     for block in MarkdownIt("commonmark").enable("table").parse(text):
         if block.type == "html_block" and find_spec("bs4"):
             from bs4 import BeautifulSoup

@@ -28,7 +28,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_json
 from holdfast.streams.answers import bare, folded, says
 
-_VERSION = 4  # of the prompts and of what is read from replies
+_VERSION = 5  # of the prompts and of what is read from replies
 _AT_ONCE = 8  # passages whose pairs are written and kept together
 _REPLY = 24  # tokens of an answer
 _ASKED = 5  # pairs of a passage at most, by a model that writes them

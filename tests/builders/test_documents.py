@@ -69,6 +69,12 @@ def test_markdown_with_breaks_and_tags(tmp_path: Path) -> None:
     )
 
 
+def test_front_matter_is_no_text_and_a_heading_a_line_of_its_own(tmp_path: Path) -> None:
+    text = "---\ntitle: Notes\n---\n# Ostwick\n\nThe mill is old. It grinds oats.\n\n---\n\nEnd."
+    (passage,) = passages(written(tmp_path / "a.md", text))
+    assert passage.text == "Ostwick\nThe mill is old. It grinds oats. End."
+
+
 def test_markdown_without_its_marks(tmp_path: Path) -> None:
     text = (
         "# The *lamp*\n\n- It was [lit](http://x.y) in **1874**.\n- `Oil` burns.\n\n> So they say."
@@ -77,7 +83,7 @@ def test_markdown_without_its_marks(tmp_path: Path) -> None:
     assert passage.sentences == (
         "The lamp", "It was lit in 1874.", "Oil burns.", "So they say.",
     )  # fmt: skip
-    assert passage.source == "notes.md" and passage.text.startswith("The lamp It was lit")
+    assert passage.source == "notes.md" and passage.text.startswith("The lamp\nIt was lit")
 
 
 def test_a_page_without_what_stands_beside_its_text(tmp_path: Path) -> None:
