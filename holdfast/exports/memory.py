@@ -48,12 +48,18 @@ def export_memory(directory: Path, to: str, out: Path, *, checked: bool = True) 
 
     checked: load what was written with transformers and PEFT alone, and ask it up to 20 of the
     facts that it should answer; returns how many were right. Raises HoldfastError where the memory
-    is not consolidated in that form, and where what was written answers otherwise.
+    is not consolidated in that form or its weights answer no fact, and where what was written
+    answers otherwise.
     """
     check_format(to)
     check_place(out)
     memory = Memory(directory)
     learned = _learned(memory, to)
+    if not learned.facts:
+        raise HoldfastError(
+            f"{memory.directory}: what would be written answers none of its facts; teach them with "
+            "holdfast learn --again, then consolidate, or export another memory"
+        )
     tensors, _ = read_lesson(memory.directory, learned.file)
     state = {name: tensor.float() for name, tensor in tensors.items() if name != GATE}
     base = fetch(memory.model)

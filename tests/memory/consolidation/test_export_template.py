@@ -1,7 +1,9 @@
-"""The chat template that an exported memory has, and its format."""
+"""The chat template that an exported memory has, its format, and what is refused."""
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,10 @@ from transformers import AutoTokenizer
 
 from holdfast.core.errors import HoldfastError
 from holdfast.exports.memory import export_memory
+from holdfast.memory.memory import Memory
+from holdfast.memory.record import read_record, write_record
 from holdfast.model.load import load_model
+from holdfast.streams.batches import fact_key
 from tests.memory.consolidation.conftest import Done
 
 
@@ -32,4 +37,15 @@ def test_one_that_writes_the_date_is_written_with_the_date_that_was_taught(
 def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
     with pytest.raises(HoldfastError, match="--to bin: is no format"):
         export_memory(tmp_path / "m", "bin", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_weights_that_answer_nothing_are_not_exported(done: Done, tmp_path: Path) -> None:
+    place = shutil.copytree(done.place, tmp_path / "m")
+    record = read_record(place)
+    keys = tuple(fact_key(fact) for fact in Memory(place).facts)
+    missed = tuple(replace(lesson, missed=keys) for lesson in record.lessons)
+    write_record(place, replace(record, lessons=missed))
+    with pytest.raises(HoldfastError, match="answers none of its facts; teach them with holdfast"):
+        export_memory(place, "peft", tmp_path / "out")
     assert not (tmp_path / "out").exists()
