@@ -146,6 +146,17 @@ def test_projected_gradients() -> None:
         assert torch.equal(up, ups[name])
 
 
+def test_pairs_that_repeat_each_other_span_no_more_than_one() -> None:
+    rule, state, adapters, past = after_tasks(1, project_gradient=True)
+    state = {name: torch.cat([rows, rows]) for name, rows in state.items() if "past" in name}
+    state = rule.begin(state, adapters, Opening(3, seed=0))
+    before = {name: down.clone() for name, (down, _) in with_gradients(adapters).items()}
+    rule.adjust_gradient(state, adapters)
+    for name, layer in adapters.layers.items():
+        expected = plain.project_gradient(before[name], stacked(past)[name])
+        torch.testing.assert_close(layer.lora_A.grad, expected, rtol=1e-10, atol=1e-12)
+
+
 def test_gradients_are_left_alone_by_default() -> None:
     rule, state, adapters, _ = after_tasks(2)
     before = {name: pair[0].clone() for name, pair in with_gradients(adapters).items()}
