@@ -58,6 +58,17 @@ def test_the_form_and_its_gradient_are_the_dense_ones(seed: int, rank: int) -> N
         torch.testing.assert_close(gradient, expected, rtol=1e-10, atol=1e-12)
 
 
+def test_a_half_precision_context_does_not_take_the_form() -> None:
+    """Autocast leaves float64 alone, so this is in float32."""
+    S, G = DenseMoment(torch.eye(D_IN)), DenseMoment(torch.eye(D_OUT))
+    curvature = {"a": KroneckerFactors(S, G)}
+    wide = update(3)
+    updates = {"a": Update(wide.lora_B.float(), wide.lora_A.float(), RHO)}
+    expected = quadratic_form(updates, curvature)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert quadratic_form(updates, curvature).equal(expected)
+
+
 def start(task: int, past: int, given: Any = None, general: int = 0) -> TaskStart:
     return TaskStart(task, {"a": torch.zeros(1)}, 10, past, given, general)
 
