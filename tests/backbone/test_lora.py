@@ -148,6 +148,18 @@ def test_small_updates_survive_merges_in_float32_alone(precision: str) -> None:
     assert (layer.weight == 1 + 2**-7).all()
 
 
+def test_matrices_that_were_given_are_not_merged_into() -> None:
+    backbone = Backbone(tiny_llama().bfloat16(), exact_backbone().tokenizer)
+    workspace = adapted(backbone, ("q_proj",))
+    given = {name: matrix.float() for name, matrix in workspace.dense().items()}
+    before = {name: matrix.clone() for name, matrix in given.items()}
+    workspace.set_dense(given)
+    draw_factors(workspace.parameters(), std=0.2)
+    workspace.fold()
+    for name, matrix in workspace.dense().items():
+        assert given[name].equal(before[name]) and not matrix.equal(before[name])
+
+
 @pytest.mark.parametrize("within", ["autocast", "bfloat16 factors"])
 def test_a_product_is_merged_in_float32(within: str) -> None:
     backbone = Backbone(tiny_llama(), exact_backbone().tokenizer)
