@@ -142,6 +142,17 @@ def test_a_state_from_before_a_merge_needs_the_model_as_it_came(tmp_path: Path) 
     assert all(torch.equal(tensor, before[k]) for k, tensor in fresh.workspace.copied().items())
 
 
+def test_a_merge_that_was_loaded_is_one_too(tmp_path: Path) -> None:
+    anchored = anchored_of(peft_model(), (), "merge")
+    anchored.begin(short_sequences(3))
+    anchored.save(tmp_path / "before")
+    anchored.end()
+    anchored.save(tmp_path / "after")
+    again = anchored_of(peft_model(), (), "merge")
+    again.load(tmp_path / "after")
+    refused("have been merged into since", lambda: again.load(tmp_path / "before"))
+
+
 def test_the_previous_model_drops_nothing_and_forgets_what_is_not_trained() -> None:
     """sd is the divergence at the labelled tokens, from a teacher without dropout."""
     anchored = anchored_of(peft_model(lora_dropout=0.5), ("sd",), "shared")
