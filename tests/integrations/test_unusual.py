@@ -200,6 +200,9 @@ def test_the_teacher_of_a_packed_row_is_the_student(masked: bool) -> None:
         batch["attention_mask"] = torch.ones_like(ids)
     anchored.loss(batch)
     assert abs(float(anchored.terms["sd"])) < 1e-6
+    if not masked:  # what was kept of the row is not what it is under a mask
+        anchored.loss({**batch, "attention_mask": torch.ones_like(ids)})
+        assert abs(float(anchored.terms["sd"])) < 1e-6
     batch["attention_mask"] = torch.ones(1, 1, 6, 6).tril()
     with pytest.raises(HoldfastError, match="the attention mask has 4 dimensions"):
         anchored.loss(batch)
