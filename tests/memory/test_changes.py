@@ -23,7 +23,7 @@ from holdfast.memory.changes import (
 from holdfast.memory.evaluation.probes import EverydayQuestion
 from holdfast.memory.forgetting import forget
 from holdfast.memory.memory import Memory
-from holdfast.memory.record import write_record
+from holdfast.memory.record import LearnedNeurons, write_record
 from holdfast.report.changes import plot_changes, write_changes
 from holdfast.streams import Item
 from tests.cli.conftest import Outcome
@@ -98,6 +98,14 @@ def test_an_adapter_of_whole_turns_is_one_set(copied: Callable[[], Path]) -> Non
     assert earlier.one_set
     with pytest.raises(HoldfastError, match="share one adapter since they were consolidated"):
         earlier.sides()
+
+
+def test_neurons_that_lack_a_lesson_are_not_one_set(copied: Callable[[], Path]) -> None:
+    memory = Memory(copied())
+    for lessons in (1, 2):
+        neurons = LearnedNeurons("neurons.safetensors", lessons, 2 * lessons)
+        write_record(memory.directory, replace(memory.record, neurons=neurons))
+        assert now(Memory(memory.directory)).one_set == (lessons == 2)
 
 
 def test_a_lesson_behind_which_nothing_is(two_lessons: Path) -> None:
