@@ -21,7 +21,7 @@ from holdfast.memory.consolidation.consolidate import ConsolidationOutcome, cons
 from holdfast.memory.consolidation.rehearsal import Rehearsal
 from holdfast.memory.forgetting import forget
 from holdfast.memory.memory import Memory
-from holdfast.memory.record import CONSOLIDATION_LOCK, PROGRESS_OF_ALL
+from holdfast.memory.record import CONSOLIDATION_LOCK, PROGRESS_OF_ALL, LearnedNeurons
 from holdfast.streams.item import question_key
 from tests.cli.conftest import Outcome
 from tests.memory.consolidation.conftest import FACTS, SETTINGS, Done
@@ -123,6 +123,20 @@ def test_what_a_lesson_missed_may_be_missed(
     module.write_record(place, replace(record, lessons=(replace(first, missed=missed), *others)))
     assert consolidate(Memory(place), SETTINGS) == ConsolidationOutcome(5, 4, 2, 0)
     assert [item.question for item in Memory(place).missed()] == [MONDAY[0][0]]
+
+
+@pytest.mark.parametrize("all_given", [True, False])
+def test_neurons_go_where_one_adapter_has_all_lessons(
+    all_given: bool, copied: Callable[[], Path], done: Done, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is what is exported then; where a lesson keeps its own they still are."""
+    place = copied()
+    given = done.state, [True, True, True, all_given, True]
+    monkeypatch.setattr(module, "learn_adapter", lambda *_: given)
+    neurons = LearnedNeurons("neurons.safetensors", 2, 5)
+    module.write_record(place, replace(Memory(place).record, neurons=neurons))
+    assert consolidate(Memory(place), SETTINGS).lessons_kept == (not all_given)
+    assert Memory(place).record.neurons == (None if all_given else neurons)
 
 
 def test_killed_anywhere_it_continues(
