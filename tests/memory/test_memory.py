@@ -86,6 +86,14 @@ def test_a_lesson_leaves_earlier_ones_as_they_are(copied: Callable[[], Path]) ->
     assert [memory.reply(q).source for q, _ in [*MONDAY, *WEDNESDAY]] == ["weights"] * 4
 
 
+def test_who_answered_before_a_lesson_answers_behind_it(copied: Callable[[], Path]) -> None:
+    """The lesson is learned into the factors that have answered."""
+    memory = Memory(copied())
+    assert memory.reply(TUESDAY[0][0]).source == "weights"
+    assert not memory.learn(WEDNESDAY).missed
+    assert memory.reply(TUESDAY[0][0]).source == "weights"
+
+
 def test_another_seed_gives_other_bits(
     two_lessons: Path, chat_directory: Path, tmp_path: Path
 ) -> None:
