@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from holdfast import RunConfig, Trajectory, recipe
+from holdfast.backbone.generation.sampling import Sampling
 from holdfast.backbone.load import load_backbone
 from holdfast.backbone.model import Backbone
 from holdfast.core.errors import HoldfastError
-from holdfast.learning import general_cache
+from holdfast.learning import general_cache, teacher
 from holdfast.learning.general_cache import first_general_text
 from holdfast.learning.learner import Learner
 from holdfast.learning.stream import check_without_weights, stream_of
@@ -146,6 +147,15 @@ def test_other_general_text_has_a_file_of_its_own(entry, cache, monkeypatch) -> 
             task=1,
             keep_stop=config.template.append_eos,
         )
+
+
+def test_general_text_begins_with_any_token_but_special_ones(entry, monkeypatch) -> None:
+    backbone, begins = learner_of().backbone, []
+    monkeypatch.setattr(teacher, "_written", lambda _, drawn, *more: begins.extend(drawn.tolist()))
+    general_text(backbone, Sampling(general=20_000), seed=1, task=1, keep_stop=True)
+    tokenizer = backbone.tokenizer
+    special = {backbone.seed_token, *backbone.stop_tokens, *tokenizer.all_special_ids}
+    assert set(begins) == set(tokenizer.get_vocab().values()) - special
 
 
 def test_a_cache_that_cannot_be_written_costs_only_time(entry, cache, monkeypatch) -> None:
