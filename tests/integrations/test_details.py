@@ -256,6 +256,21 @@ def test_the_curvature_term_in_half_precision() -> None:
     assert float(anchored.terms["kfac"]) == pytest.approx(plain, rel=1e-6) and plain > 0
 
 
+def test_the_rules_penalty_in_half_precision() -> None:
+    """Autocast leaves float64 alone, so this is in float32; the loss itself is 0."""
+    anchored = anchored_of(peft_model().float(), (), "olora")
+    anchored.begin(short_sequences(ITEMS))
+    anchored.end()
+    anchored.begin(short_sequences(ITEMS))
+    batch = batch_of(short_sequences(2))
+    totals = []
+    for enabled in (False, True):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            total = anchored.loss(batch, lambda model, given: model(**given).logits.sum() * 0)
+        totals.append(float(total.detach()))
+    assert totals[0] == totals[1] > 0
+
+
 def test_a_minibatch_without_a_trained_token_adds_nothing() -> None:
     anchored = anchored_of(peft_model(), ("sd",), "shared")
     anchored.completed = 1
