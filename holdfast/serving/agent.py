@@ -15,9 +15,9 @@ from typing import Annotated, Any, TypeVar
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.memory.forgetting import what_goes
 from holdfast.memory.memory import Memory
 from holdfast.memory.telling import answer_values
@@ -36,16 +36,25 @@ Question = Annotated[str, Field(description="A whole question, with the name it 
 class TaughtFact(BaseModel):
     """A fact."""
 
+    model_config = ConfigDict(extra="forbid")
+
     question: Question
     answer: Annotated[str, Field(description="Short, as it should be said.")]
 
 
 class _Server(MCPServer[None]):
-    """The SDK's, which says in several lines of its own which arguments are wrong."""
+    """The SDK's, which says in several lines which arguments are wrong, and drops unknown ones."""
 
-    async def call_tool(self, name: str, *arguments: Any, **further: Any) -> Any:
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], *more: Any, **further: Any
+    ) -> Any:
+        for tool in await self.list_tools():
+            known = tool.input_schema["properties"]
+            if tool.name == name and (unknown := sorted(arguments.keys() - known.keys())):
+                hint = did_you_mean(unknown[0], list(known))
+                raise ToolError(f"Error executing tool {name}: {unknown[0]} is unknown; {hint}")
         try:
-            return await super().call_tool(name, *arguments, **further)
+            return await super().call_tool(name, arguments, *more, **further)
         except ToolError as error:
             if not isinstance(cause := error.__cause__, ValidationError):
                 raise

@@ -170,6 +170,12 @@ def test_what_is_wrong_is_a_line(directory: Path) -> None:
                 ("forget", {"questions": [near]}, "is not on its list of facts"),
                 ("forget", {"questions": []}, "no questions"),
                 ("ask", {}, "tool ask: question: Field required"),
+                ("what_do_you_know", {"abuot": "x"}, "abuot is unknown; did you mean about?"),
+                (
+                    "teach",
+                    {"facts": [{"question": "Who?", "answer": "x", "by": "A"}]},
+                    "facts.0.by: ",
+                ),
                 ("teach", {"facts": [{"question": "Who?", "answer": 5}]}, "facts.0.answer: Input"),
                 ("what_do_you_know", {"most": 0}, "most: Input should be greater than or equal"),
             ):
