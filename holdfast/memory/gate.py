@@ -199,6 +199,7 @@ class Gate:
         self._looks: list[QuestionLook] = []
         self._owners: list[int] = []
         self._by_word: dict[str, list[int]] = defaultdict(list)
+        self._words: set[str] = set()  # that name something, as they are written
         self._unnamed: list[int] = []
         for look, owner in zip(looks, owners, strict=True):
             self.add(look, owner)
@@ -208,8 +209,9 @@ class Gate:
         row = len(self._looks)
         self._looks.append(look)
         self._owners.append(owner)
-        for word, weight in look.names.items():
-            for key in index_keys(word) if weight else ():
+        for word in (word for word, weight in look.names.items() if weight):
+            self._words.add(word)
+            for key in index_keys(word):
                 self._by_word[key].append(row)
         if _names_nothing(look.names):
             self._unnamed.append(row)
@@ -229,12 +231,12 @@ class Gate:
 
     def _is_ambiguous(self, best: int, matches: Mapping[int, Match], asked: Names) -> bool:
         """Whether another fact of about that score shares the same words, and lacks others."""
-        named, others = names_apart(self._looks[best].names, asked)
+        named, others = names_apart(self._looks[best].names, asked, self._words)
         if not others:
             return False
         place, score = matches[best].place, matches[best].score
         apart = (
-            names_apart(self._looks[row].names, asked)
+            names_apart(self._looks[row].names, asked, self._words)
             for row, match in matches.items()
             if match.place != place and match.score > score - _AS_LIKELY
         )
@@ -242,7 +244,7 @@ class Gate:
 
     def _match(self, row: int, asked: QuestionLook) -> Match | None:
         taught = self._looks[row].names
-        covered, extra = agreement(taught, asked.names)
+        covered, extra = agreement(taught, asked.names, self._words)
         if covered - extra < _LEAST_AGREED or names_other_number(taught, asked.names):
             return None
         likeness = float(self._looks[row].vector @ asked.vector)

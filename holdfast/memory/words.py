@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
@@ -112,16 +112,18 @@ def name_span(question: str, names: Names) -> tuple[int, int] | None:
     return every[begin].begin, last.end if behind < 0 else last.begin + behind + len(last.text)
 
 
-def agreement(taught: Names, asked: Names) -> tuple[float, float]:
+def agreement(
+    taught: Names, asked: Names, known: Container[str] = frozenset()
+) -> tuple[float, float]:
     """How far two questions name the same things.
 
     Returns the fraction of the taught question's naming weight that the asked one has, and the
     fraction of the asked one's that the taught one lacks; 1 and 0 for the same question, and for
     two that name nothing. A word that names something in one question counts wherever the other
     has it (``the workshop's password``, ``the password of the workshop``). A word with one typing
-    error counts as the word.
+    error counts as the word, unless it is one of the ``known`` itself (``Karen``, ``Karin``).
     """
-    shared = _shared(taught, asked)
+    shared = _shared(taught, asked, known)
     partners = set(shared.values())
     missing = sum(weight for word, weight in taught.items() if word not in shared)
     extra = sum(weight for word, weight in asked.items() if word not in partners)
@@ -130,9 +132,14 @@ def agreement(taught: Names, asked: Names) -> tuple[float, float]:
     return 1 - missing / total, extra / asked_total
 
 
-def names_apart(taught: Names, asked: Names) -> tuple[frozenset[str], frozenset[str]]:
-    """The words of an asked question by which both name things, and the taught one's others."""
-    shared = _shared(taught, asked)
+def names_apart(
+    taught: Names, asked: Names, known: Container[str] = frozenset()
+) -> tuple[frozenset[str], frozenset[str]]:
+    """The words of an asked question by which both name things, and the taught one's others.
+
+    known: as of :func:`agreement`.
+    """
+    shared = _shared(taught, asked, known)
     named = (
         partner for word, partner in shared.items() if max(taught[word], asked[partner]) >= NAMED
     )
@@ -168,15 +175,16 @@ _NUMBERS = {
 }
 
 
-def _shared(taught: Names, asked: Names) -> dict[str, str]:
+def _shared(taught: Names, asked: Names, known: Container[str]) -> dict[str, str]:
     """The words of a taught question that an asked one has, and how it writes them."""
-    return {word: partner for word in taught if (partner := _partner(word, asked)) is not None}
+    partners = ((word, _partner(word, asked, known)) for word in taught)
+    return {word: partner for word, partner in partners if partner is not None}
 
 
-def _partner(word: str, others: Iterable[str]) -> str | None:
-    if word in (others := list(others)):
+def _partner(word: str, others: Names, known: Container[str]) -> str | None:
+    if word in others:
         return word
-    return next((other for other in others if is_typo(word, other)), None)
+    return next((other for other in others if other not in known and is_typo(word, other)), None)
 
 
 def is_typo(word: str, other: str) -> bool:

@@ -183,3 +183,15 @@ def test_a_question_that_tells_two_facts_not_apart_asks_for_neither() -> None:
     # Two wordings of one fact are no two facts, whatever they call it.
     alone = Gate(tuning, looks[:2], [0, 0])
     assert accepted_by(alone, look("Where was Tindle born?", birth)) == 0
+
+
+def test_a_name_on_file_is_no_typing_error_of_another() -> None:
+    drawn = np.random.default_rng(4)
+    home = unit(drawn, 1)[0]
+    questions = ["Where does Karin live?", "Where does Karen live?"]
+    both = Gate(TUNING, [look(text, home) for text in questions], range(2))
+    for place, text in enumerate(questions):
+        # The other's vector is the likelier one.
+        assert accepted_by(both, look(text, near(home, drawn, 0.3))) == place
+    alone = Gate(TUNING, [look(questions[0], home)], [0])
+    assert accepted_by(alone, look(questions[1], home)) == 0
