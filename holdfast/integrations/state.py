@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from torch import Tensor
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import atomic_write
 from holdfast.core.own import regular
+from holdfast.integrations.fingerprint import check_base, fingerprint_of
 from holdfast.integrations.task import Task
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ def pack(anchored: Anchored) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "method": _method(anchored),
         "completed": anchored.completed,
         "past_items": anchored.past_items,
+        "base": fingerprint_of(anchored.reader.base),
     }
     tensors = {f"factors {name}": tensor for name, tensor in anchored.workspace.copied().items()}
     if anchored.completed and anchored.allocation.after_task != "keep":
@@ -54,19 +57,15 @@ def pack(anchored: Anchored) -> tuple[dict[str, Any], dict[str, Tensor]]:
 def unpack(anchored: Anchored, header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     """The inverse of :func:`pack`, into an Anchored of the same method on the same model.
 
-    Raises HoldfastError for another version, another method, or tensors of another model.
+    Raises HoldfastError for another version, another method, another base model (of which older
+    states say nothing), or tensors of another model.
     """
     if header.get("version") != VERSION:
         raise HoldfastError(
             f"the state has version {header.get('version')}, and this holdfast reads {VERSION}"
         )
-    ours = _method(anchored)
-    for name, value in header["method"].items():
-        if value != ours.get(name):
-            raise HoldfastError(
-                f"the state was made with {name} = {value}, and now it is {ours.get(name)}; "
-                "make the same Anchored as then"
-            )
+    _check_method(header["method"], _method(anchored))
+    check_base(anchored.reader.base, header.get("base", {}))
     device = anchored.reader.device
     parts: dict[str, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
@@ -171,3 +170,22 @@ def _method(anchored: Anchored) -> dict[str, Any]:
         "begin_with": anchored.begin_with,
         "scale": sorted({layer.scale for layer in anchored.workspace.layers.values()}),
     }
+
+
+def _check_method(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise HoldfastError for the first settings that differ, naming those alone."""
+    for name, value in then.items():
+        ours = now.get(name)
+        if value == ours:
+            continue
+        pairs = {name: (value, ours)}
+        if isinstance(value, Mapping) and isinstance(ours, Mapping):
+            keys = {**value, **ours}
+            pairs = {f"{name}.{key}": (value.get(key), ours.get(key)) for key in keys}
+        differing = {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
+        made = ", ".join(f"{key} = {before}" for key, (before, _) in differing.items())
+        is_now = ", ".join(str(after) for _, after in differing.values())
+        raise HoldfastError(
+            f"the state was made with {made}, and now it is {is_now}; make the same Anchored as "
+            "then"
+        )

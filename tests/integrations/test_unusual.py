@@ -258,13 +258,18 @@ def test_a_state_of_other_settings_is_refused(tmp_path: Path) -> None:
         "seed": {"seed": 6},
         "batch_size": {"batch_size": 3},
         "begin_with": {"begin_with": [8]},
-        "sampling": {"sampling": {"samples": 5}},
-        "curvature": {"curvature": {"temperature": 2.0}},
+        "sampling.samples": {"sampling": {**SAMPLING, "samples": 5}},
+        "curvature.temperature": {"curvature": {"temperature": 2.0}},
         "scale": {"model": plain_model(lora_alpha=64)},
     }
     for name, options in others.items():
-        with pytest.raises(HoldfastError, match=f"the state was made with {name} = "):
+        text = rf"the state was made with {name} = [^,]*, and now it is [^,]*; make"
+        with pytest.raises(HoldfastError, match=text):
             anchored_model("si", **options).load(tmp_path)
+    several = anchored_model("si", sampling={**SAMPLING, "samples": 5, "general": 9})
+    text = r"samples = 4, sampling\.general = 3, and now it is 5, 9; make the same Anchored"
+    with pytest.raises(HoldfastError, match=rf"made with sampling\.{text}"):
+        several.load(tmp_path)
 
 
 def test_what_a_model_says_of_generation_is_no_part_of_a_draw() -> None:

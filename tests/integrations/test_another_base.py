@@ -1,0 +1,132 @@
+"""A state goes into the model that it was made with, in whatever precision that is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from holdfast.core.errors import HoldfastError
+from holdfast.integrations import Anchored, state
+from holdfast.integrations.fingerprint import check_base, fingerprint_of
+from tests.integrations.test_hf_trainer import method, model_of, trainer_of
+from tests.integrations.test_unusual import anchored_model, learn, plain_model
+from tests.tiny import tiny_llama
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+ANOTHER = "made with another base model, .*load it into the model it was made with"
+
+
+def saved(place: Path, model: Any = None, rule: str = "shared") -> Anchored:
+    """After one task."""
+    anchored = anchored_model("si", rule=rule, model=model)
+    learn(anchored, 1)
+    anchored.end()
+    anchored.save(place)
+    return anchored
+
+
+@pytest.mark.parametrize("rule", ["shared", "merge"])
+def test_a_base_of_the_same_shape_is_another_model(rule: str, tmp_path: Path) -> None:
+    saved(tmp_path, rule=rule)
+    model = plain_model(tiny_llama(seed=1))
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    with pytest.raises(HoldfastError, match=ANOTHER):
+        anchored_model("si", rule=rule, model=model).load(tmp_path)
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+
+
+def test_a_model_that_differs_in_its_norms_alone_is_another(tmp_path: Path) -> None:
+    saved(tmp_path)
+    base = tiny_llama()
+    with torch.no_grad():
+        base.model.norm.weight.mul_(1.02)
+    with pytest.raises(HoldfastError, match=r"whose model\.norm\.weight has other numbers"):
+        anchored_model("si", model=plain_model(base)).load(tmp_path)
+
+
+@pytest.mark.parametrize("rule", ["shared", "merge"])
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+def test_the_model_in_another_precision_is_the_same(
+    rule: str, half: torch.dtype, tmp_path: Path
+) -> None:
+    saved(tmp_path / "float32", rule=rule)
+    saved(tmp_path / "half", plain_model(tiny_llama().to(half)), rule)
+    again = anchored_model("si", rule=rule, model=plain_model(tiny_llama().to(half)))
+    again.load(tmp_path / "float32")
+    assert again.completed == 1
+    whole = anchored_model("si", rule=rule)
+    whole.load(tmp_path / "half")
+    assert whole.completed == 1
+
+
+def test_a_model_with_more_tokens_is_the_same(tmp_path: Path) -> None:
+    """Their rows are drawn wherever they are added."""
+
+    def with_more(tokens: int, seed: int) -> Any:
+        base = tiny_llama()
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            base.resize_token_embeddings(257 + tokens, mean_resizing=False)
+        return plain_model(base)
+
+    saved(tmp_path, with_more(9, seed=1))
+    for tokens, seed in ((9, 2), (40, 3), (0, 4)):
+        again = anchored_model("si", model=with_more(tokens, seed))
+        again.load(tmp_path)
+        assert again.completed == 1
+
+
+def test_a_state_of_before_loads_as_it_did() -> None:
+    header, tensors = state.pack(anchored_model("si"))
+    assert header.pop("base")
+    state.unpack(anchored_model("si", model=plain_model(tiny_llama(seed=1))), header, tensors)
+
+
+def test_what_is_trained_merged_or_quantized_is_not_read() -> None:
+    """An embedding in whole numbers, say; a model that holds nothing else passes."""
+    base = plain_model().get_base_model()
+    names = set(fingerprint_of(base))
+    assert {"model.embed_tokens.weight", "model.norm.weight"} <= names
+    assert not any("_proj" in name for name in names)
+    places = fingerprint_of(base)["model.embed_tokens.weight"]["places"]
+    assert all(row < 257 // 2 and column < 16 for row, column in places)
+    assert len({column for _, column in places}) == len({row for row, _ in places}) == 8
+    made_with = fingerprint_of(base)
+    whole = base.model.embed_tokens.weight.detach().to(torch.int8)
+    base.model.embed_tokens.weight = nn.Parameter(whole, requires_grad=False)
+    base.lm_head.weight = base.model.embed_tokens.weight
+    assert "model.embed_tokens.weight" not in fingerprint_of(base)
+    check_base(base, made_with)
+    for name in set(fingerprint_of(base)):
+        base.get_parameter(name).data = base.get_parameter(name).detach().to(torch.int8)
+    assert fingerprint_of(base) == {}
+    check_base(base, made_with)
+
+
+def test_a_head_that_is_tied_is_the_embedding() -> None:
+    """A model that is loaded with its own head has the same numbers under another name."""
+    tied = plain_model().get_base_model()
+    untied = tiny_llama()
+    untied.lm_head.weight = nn.Parameter(untied.lm_head.weight.detach().clone())
+    untied = plain_model(untied).get_base_model()
+    check_base(untied, fingerprint_of(tied))
+    check_base(tied, fingerprint_of(untied))
+    with torch.no_grad():
+        untied.lm_head.weight.add_(1)
+    with pytest.raises(HoldfastError, match=r"whose lm_head\.weight"):
+        check_base(untied, fingerprint_of(tied))
+
+
+def test_a_trainer_does_not_resume_on_another_base(tmp_path: Path) -> None:
+    options = {"save_strategy": "steps", "save_steps": 1}
+    trainer_of(model_of(), tmp_path, method("si"), 1, **options).train()
+    model = model_of()
+    with torch.no_grad():
+        model.get_base_model().model.embed_tokens.weight.mul_(-1)
+    again = trainer_of(model, tmp_path, method("si"), 1, **options)
+    with pytest.raises(HoldfastError, match=ANOTHER):
+        again.train(resume_from_checkpoint=True)
