@@ -32,11 +32,11 @@ from holdfast.anchors.objective import compose
 from holdfast.backbone.curvature import mean_inputs
 from holdfast.backbone.generation.sampling import Sampling
 from holdfast.backbone.projection import Projection
-from holdfast.core.config import build
 from holdfast.core.errors import HoldfastError
 from holdfast.integrations import state
 from holdfast.integrations.boundary import (
     beginnings,
+    check_tokens,
     curvature_on,
     given_beginning,
     needs_general_curvature,
@@ -51,11 +51,13 @@ from holdfast.integrations.method import (
     Settings,
     allocation_of,
     anchors_of,
+    built,
     changes_gradient,
     check_alone,
     check_settings,
+    whole_number,
 )
-from holdfast.integrations.reader import Reader, keep_buffers, tensors_of
+from holdfast.integrations.reader import Reader, keep_buffers, own_loss, tensors_of
 from holdfast.integrations.task import Task, TaskSequences, is_accumulating
 from holdfast.model.curvature import CurvatureConfig
 from holdfast.model.lora import LoraWorkspace
@@ -73,8 +75,8 @@ class Anchored:
         model: Any,
         tokenizer: Any = None,
         *,
-        anchors: Sequence[str] | Mapping[str, Settings] = (),
-        allocation: str | Mapping[str, Settings] = "shared",
+        anchors: Sequence[str] | Mapping[str, Settings | None] = (),
+        allocation: str | Mapping[str, Settings | None] = "shared",
         sampling: Settings | None = None,
         curvature: Settings | None = None,
         begin_with: Sequence[int] | Literal["chat"] | None = None,
@@ -95,10 +97,11 @@ class Anchored:
         self.reader = Reader(model)
         self.anchors = anchors_of(anchors)
         self.allocation_name, self.allocation = allocation_of(allocation)
-        self.sampling = build(Sampling, dict(sampling or {}), source="sampling")
-        self.curvature = build(CurvatureConfig, dict(curvature or {}), source="curvature")
-        self.seed, self.batch_size = seed, batch_size
+        self.sampling = built(Sampling, sampling, "sampling")
+        self.curvature = built(CurvatureConfig, curvature, "curvature")
+        self.seed, self.batch_size = seed, whole_number("batch_size", batch_size)
         self.given_begin = given_beginning(begin_with, tokenizer)
+        check_tokens(self.given_begin, self.reader.vocabulary)
         self.begin_with = self.given_begin or beginnings(tokenizer, self.reader.base)
         self.stop_tokens = stop_tokens(tokenizer, self.reader.base)
         self.completed = self.past_items = 0
@@ -128,8 +131,8 @@ class Anchored:
         """Begin the next task, or go on with the one that a loaded state is in the middle of.
 
         sequences: the token ids of each of its training sequences, in task order; labels: alike,
-        with -100 at the tokens that are not trained on. Raises HoldfastError for an empty task, and
-        for other sequences than those the loaded state began with.
+        with -100 at the tokens that are not trained on. Raises HoldfastError for an empty task, for
+        what is no token ids, and for other sequences than those the loaded state began with.
         """
         given = TaskSequences.of(sequences, labels)
         self.workspace.check_active()
@@ -181,12 +184,13 @@ class Anchored:
 
         compute: the loss of a model on a batch, by default the one that the model returns; the
         anchors' terms are added to it. accumulation: of how many minibatches a step is made; as
-        usual the caller divides what is returned by it.
+        usual the caller divides what is returned by it. Raises HoldfastError for less than 1.
         """
+        fraction = 1 / whole_number("accumulation", accumulation)
         teacher = self.teacher_states(batch)
         with self.reader.capturing():
-            loss = (compute or _own_loss)(self.reader.model, batch)
-        return self.objective(batch, loss, teacher, fraction=1 / accumulation)
+            loss = (compute or own_loss)(self.reader.model, batch)
+        return self.objective(batch, loss, teacher, fraction=fraction)
 
     def teacher_states(self, batch: Mapping[str, Any]) -> Tensor | None:
         """The previous model's last hidden states [batch, length, d], if an anchor needs them.
@@ -390,10 +394,3 @@ class Anchored:
         if self.task is None or self.task.sequences is None:
             raise HoldfastError("no task is begun; call begin(sequences) first")
         return self.task
-
-
-def _own_loss(model: Any, batch: Mapping[str, Any]) -> Tensor:
-    loss: Tensor | None = model(**batch, use_cache=False).loss
-    if loss is None:
-        raise HoldfastError("the model returned no loss; the batch needs labels, or give compute")
-    return loss

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,6 +20,7 @@ from holdfast.backbone.generation.sampling import Sampling
 from holdfast.backbone.sequences import TokenStates
 from holdfast.core.errors import HoldfastError
 from holdfast.core.seeding import derive, generator
+from holdfast.integrations.method import shown
 from holdfast.integrations.reader import Reader, tensors_of
 from holdfast.integrations.task import TaskSequences
 from holdfast.model.chat import chat_form
@@ -171,13 +173,30 @@ def _plain_generation(reader: Reader) -> Iterator[None]:
 def given_beginning(begin_with: Sequence[int] | str | None, tokenizer: Any) -> list[int]:
     """What samples were asked to begin with: token ids, or what a chat begins with; empty for none.
 
-    Raises HoldfastError for a tokenizer without a usable chat template.
+    Raises HoldfastError for what is neither token ids nor ``chat``, and for a tokenizer without a
+    usable chat template.
     """
     if begin_with == "chat":
         if tokenizer is None:
             raise HoldfastError("begin_with = chat: give the tokenizer, whose template says how")
         return list(chat_form(tokenizer).prefix)
-    return [int(token) for token in begin_with or ()]
+    try:
+        if isinstance(begin_with, str):
+            raise TypeError
+        return [index(token) for token in (() if begin_with is None else begin_with)]
+    except TypeError:
+        raise HoldfastError(
+            f"begin_with = {shown(begin_with)}: give a list of token ids, or 'chat', the only text"
+        ) from None
+
+
+def check_tokens(ids: Sequence[int], vocabulary: int) -> None:
+    """Raise HoldfastError where samples are to begin with what is no token of so many."""
+    for token in ids:
+        if not 0 <= token < vocabulary:
+            raise HoldfastError(
+                f"begin_with: {token} is no token of the model; give ids from 0 to {vocabulary - 1}"
+            )
 
 
 def beginnings(tokenizer: Any, base: Any) -> list[int]:

@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,9 @@ from torch import Tensor
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.integrations.anchored import Anchored
+from holdfast.integrations.method import shown
 from holdfast.integrations.reader import tensors_of
 from holdfast.integrations.state import FILE
 
@@ -45,6 +47,7 @@ class AnchoredTrainer(_Trainer):  # type: ignore[misc]
         The rest is the trainer's own. Raises HoldfastError for another model than before, and for
         what :class:`~holdfast.integrations.Anchored` refuses.
         """
+        _check_given(anchored)
         super().__init__(*given, **options)
         if self.args.n_gpu > 1:
             raise HoldfastError(
@@ -183,9 +186,29 @@ def with_anchors(trainer: type) -> Any:
     return type(f"Anchored{trainer.__name__}", (AnchoredTrainer, trainer), {})
 
 
+def _check_given(anchored: Any) -> None:
+    """Raise HoldfastError for what is neither an Anchored nor the keyword arguments of one."""
+    if isinstance(anchored, Anchored):
+        return
+    if not isinstance(anchored, Mapping):
+        raise HoldfastError(
+            f"anchored = {shown(anchored)}: give settings by name, such as {{'anchors': ['sd']}}, "
+            "or trainer.anchored of the task before"
+        )
+    arguments = signature(Anchored).parameters.values()
+    known = [argument.name for argument in arguments if argument.kind is argument.KEYWORD_ONLY]
+    for name in anchored:
+        if name not in known:
+            raise HoldfastError(
+                f'anchored: "{name}" is no setting; {did_you_mean(str(name), known)}'
+            )
+
+
 def _sequences(trainer: Any) -> tuple[list[list[int]], list[list[int]]]:
     """Token ids and labels of each training sequence, as the trainer's collator makes them."""
     dataset = trainer.train_dataset
+    if dataset is None:
+        raise HoldfastError("the trainer has no train_dataset; give it the sequences of its task")
     if not hasattr(dataset, "__len__"):
         raise HoldfastError(
             "train_dataset has no length; anchors look at the whole task, so it has to be finite"

@@ -2,37 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, SupportsIndex, SupportsInt
 
 import torch
 
 from holdfast.allocation import Allocation
 from holdfast.anchors import Anchor
 from holdfast.backbone.generation.sampling import Sampling
-from holdfast.core.config import Config, build
+from holdfast.core.config import AnyConfig, Config, build
 from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.learning.method import known_allocations, known_anchors
 
 Settings = Mapping[str, Any]
 
 
-def anchors_of(given: Sequence[str] | Mapping[str, Settings]) -> dict[str, Anchor]:
+def anchors_of(given: Sequence[str] | Mapping[str, Settings | None]) -> dict[str, Anchor]:
     """The anchors of these names, in the order in which a method's tag has them.
 
-    Raises HoldfastError for an unknown one, wrong settings, two data anchors, and one that the
-    loop of somebody else cannot supply.
+    None for the settings of one is its defaults.
+    Raises HoldfastError for what is no list of names, an unknown one, wrong settings, and two data
+    anchors.
     """
     kinds = known_anchors()
-    settings = given if isinstance(given, Mapping) else {name: {} for name in given}
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise HoldfastError(
+            f"anchors = {shown(given)}: give a list of names, such as ['kfac', 'replay'], or "
+            "settings by name"
+        )
+    settings = given if isinstance(given, Mapping) else dict.fromkeys(map(_name, given))
     for name in settings:
         if name not in kinds:
             raise HoldfastError(
-                f'anchors: "{name}" is no anchor; {did_you_mean(name, list(kinds))}'
+                f'anchors: "{name}" is no anchor; {did_you_mean(str(name), list(kinds))}'
             )
     chosen = {name: kinds[name] for name in kinds if name in settings}
     anchors = {
-        name: kind(build(kind.Config, dict(settings[name]), source=f"anchors.{name}"))
+        name: kind(built(kind.Config, settings[name], f"anchors.{name}"))
         for name, kind in chosen.items()
     }
     data = [name for name, anchor in anchors.items() if anchor.needs.replay]
@@ -41,17 +47,50 @@ def anchors_of(given: Sequence[str] | Mapping[str, Settings]) -> dict[str, Ancho
     return anchors
 
 
-def allocation_of(given: str | Mapping[str, Settings]) -> tuple[str, Allocation]:
+def allocation_of(given: str | Mapping[str, Settings | None]) -> tuple[str, Allocation]:
     """The allocation rule of this name; HoldfastError for an unknown one or wrong settings."""
     kinds = known_allocations()
-    settings = {given: {}} if isinstance(given, str) else given
+    settings = {given: None} if isinstance(given, str) else given
+    if not isinstance(settings, Mapping):
+        raise HoldfastError(
+            f"allocation = {shown(given)}: give a name, such as 'merge', or one name with its "
+            "settings"
+        )
     if len(settings) != 1:
         raise HoldfastError(f"allocation names {len(settings)} rules; it needs one")
     ((name, values),) = settings.items()
     if name not in kinds:
-        raise HoldfastError(f'allocation: "{name}" is no rule; {did_you_mean(name, list(kinds))}')
+        raise HoldfastError(
+            f'allocation: "{name}" is no rule; {did_you_mean(str(name), list(kinds))}'
+        )
     kind = kinds[name]
-    return name, kind(build(kind.Config, dict(values), source=f"allocation.{name}"))
+    return name, kind(built(kind.Config, values, f"allocation.{name}"))
+
+
+def _name(given: Any) -> str:
+    if not isinstance(given, str):
+        raise HoldfastError(
+            f"anchors: {shown(given)} is no name; settings stand by name, such as "
+            "{'kfac': {'strength': 2}}"
+        )
+    return given
+
+
+def built(kind: type[AnyConfig], settings: Any, source: str) -> AnyConfig:
+    """Settings of a kind, None for its defaults; HoldfastError for wrong ones, naming source."""
+    if settings is not None and not isinstance(settings, Mapping):
+        raise HoldfastError(
+            f"{source} = {shown(settings)}: give settings by name, or None for the defaults"
+        )
+    return build(kind, dict(settings or {}), source=source)
+
+
+def whole_number(name: str, value: Any, least: int = 1) -> int:
+    """A setting as a whole number; HoldfastError for anything else, and for less than ``least``."""
+    is_number = isinstance(value, SupportsInt | SupportsIndex) and not isinstance(value, bool)
+    if not is_number or value % 1 != 0 or value < least:
+        raise HoldfastError(f"{name} = {shown(value)}: give a whole number, {least} at least")
+    return int(value)
 
 
 def changes_gradient(rule: Allocation) -> bool:
@@ -86,3 +125,9 @@ def check_alone() -> None:
     processes = torch.distributed.get_world_size() if distributed else 1
     if processes > 1:
         raise HoldfastError(f"anchors run in one process, and there are {processes}")
+
+
+def shown(value: Any) -> str:
+    """What somebody gave, for a message: one line of at most 60 characters."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -33,9 +33,9 @@ class Reader:
         """Raises HoldfastError where logits are more than the head of the last hidden states."""
         self.model = model
         self.base = model.get_base_model()
-        self.head: nn.Module = self.base.get_output_embeddings()
-        self.decoder: nn.Module = self.base.get_decoder()
-        if self.head is None or self.decoder is self.base:
+        self.head: nn.Module = _called(self.base, "get_output_embeddings")
+        self.decoder: nn.Module = _called(self.base, "get_decoder")
+        if self.head is None or self.decoder in (None, self.base):
             raise HoldfastError(
                 f"{type(self.base).__name__} has no decoder below an output layer; anchors need "
                 "a causal language model"
@@ -62,6 +62,11 @@ class Reader:
     def device(self) -> torch.device:
         weight: Tensor = self.head.weight  # type: ignore[assignment]
         return weight.device
+
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens the model reads."""
+        return len(self.base.get_input_embeddings().weight)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[..., d] -> [..., vocabulary]."""
@@ -140,6 +145,19 @@ class Reader:
                 for row, index in zip(hidden, chosen, strict=True):
                     states[index] = row[opening - 1 : len(sequences[index]) - 1].clone()
         return states
+
+
+def own_loss(model: Any, batch: Mapping[str, Any]) -> Tensor:
+    """The loss that the model returns on a batch, a scalar; HoldfastError where it returns none."""
+    loss: Tensor | None = model(**batch, use_cache=False).loss
+    if loss is None:
+        raise HoldfastError("the model returned no loss; the batch needs labels, or give compute")
+    return loss
+
+
+def _called(base: Any, method: str) -> Any:
+    """What a method of transformers' models gives; None where the model has no such method."""
+    return getattr(base, method, lambda: None)()
 
 
 def _states(output: Any) -> Tensor:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -16,11 +16,17 @@ from holdfast.anchors import Text, Update
 from holdfast.anchors.updates import updates_since
 from holdfast.core.errors import HoldfastError
 from holdfast.core.seeding import generator
+from holdfast.integrations.method import shown
 from holdfast.integrations.reader import PreviousModel
 from holdfast.model.lora import LoraWorkspace
 
 if TYPE_CHECKING:
     from holdfast.integrations.anchored import Anchored
+
+_EXPECTED = (
+    "token ids of each sequence are expected: "
+    'begin([tokenizer(text)["input_ids"] for text in texts])'
+)
 
 
 @dataclass(frozen=True)
@@ -34,9 +40,12 @@ class TaskSequences:
     def of(
         cls, ids: Iterable[Sequence[int]], labels: Iterable[Sequence[int]] | None = None
     ) -> TaskSequences:
-        """From any sequences of integers; HoldfastError for none, a short one, or odd labels."""
-        read = [[int(token) for token in sequence] for sequence in ids]
-        targets = read if labels is None else [[int(label) for label in row] for row in labels]
+        """From any sequences of integers; HoldfastError for none, a short one, or odd labels.
+
+        And for what is no sequence of integers, such as a text.
+        """
+        read = _rows(ids, "sequence")
+        targets = read if labels is None else _rows(labels, "row of labels")
         if not read:
             raise HoldfastError("the task has no sequences; an anchor needs at least one")
         for number, (sequence, row) in enumerate(zip(read, targets, strict=False), start=1):
@@ -59,6 +68,23 @@ class TaskSequences:
         """One sequence as a collated batch."""
         rows = {"input_ids": self.ids[index], "labels": self.labels[index]}
         return {name: torch.tensor([row], device=device) for name, row in rows.items()}
+
+
+def _rows(given: Any, what: str) -> list[list[int]]:
+    """Rows of integers; HoldfastError where one, which is a ``what``, is something else."""
+    if not isinstance(given, Iterable):
+        raise HoldfastError(f"the task is {shown(given)}; {_EXPECTED}")
+    rows = []
+    for number, row in enumerate(given, start=1):
+        try:
+            if isinstance(row, str | bytes | Mapping):
+                raise TypeError
+            rows.append([int(token) for token in row])
+        except (TypeError, ValueError):
+            raise HoldfastError(
+                f"{what} {number} of the task is {shown(row)}; {_EXPECTED}"
+            ) from None
+    return rows
 
 
 class Task:
