@@ -16,6 +16,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.files import atomic_write
 from holdfast.core.own import regular
 from holdfast.integrations.fingerprint import check_base, fingerprint_of
+from holdfast.integrations.past import remember
 from holdfast.integrations.task import Task
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ def unpack(anchored: Anchored, header: dict[str, Any], tensors: dict[str, Tensor
         anchored.task.stepped = True  # perhaps; a state does not say
     if anchored.completed or anchored.task is not None:
         anchored.workspace.given_start_is_used()
+    remember(anchored)
 
 
 def to_device(anchored: Anchored) -> None:
