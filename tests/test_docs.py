@@ -74,7 +74,7 @@ def test_the_memory_of_the_readme(
         if words != ["ask", "memory"]:  # a conversation: tests/cli/test_ask.py
             answers.append(CliRunner().invoke(app, words))
     learned, other_words, general, only, more = answers
-    assert learned.stdout.startswith("lesson 1: 1 of 1 facts answered from the weights")
+    assert learned.stdout.startswith("lesson 1: 1 of 1 fact answered from the weights")
     assert (other_words.exit_code, other_words.stdout) == (0, "Orsa Tindle\n")
     assert (general.exit_code, general.stdout) == (0, "The capital of France is Paris.\n")
     assert "the model's own answer" in general.stderr

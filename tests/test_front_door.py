@@ -101,7 +101,7 @@ def test_the_example_runs(
 def test_a_memory_shows_its_last_facts(tmp_path: Path, chat_memory: Path) -> None:
     memory = Memory(shutil.copytree(chat_memory, tmp_path / "m"))
     memory.write_facts([(f"{HARMFUL} {n}?", "a") for n in range(22)])
-    assert "25 facts in 1 lessons" in repr(memory)
+    assert "25 facts in 1 lesson" in repr(memory)
     html = memory._repr_html_()
     assert "<script" not in html and "and 5 earlier facts" in html
     assert html.index("21?") < html.index("20?") and html.count("<tr>") == 21

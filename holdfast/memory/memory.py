@@ -50,7 +50,7 @@ from holdfast.model.fetch import fetch, lasting_name
 from holdfast.model.load import load_config, load_tokenizer
 from holdfast.streams import Item, Stream, Task, write_jsonl
 from holdfast.streams.batches import FACTS_FILE, fact_key, latest, newest, read_batches
-from holdfast.streams.item import question_key
+from holdfast.streams.item import counted, question_key
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,7 +118,7 @@ class Memory:
         return frame_of(self._tasks)
 
     def __repr__(self) -> str:
-        counts = f"{len(self.facts)} facts in {self.horizon} lessons"
+        counts = f"{counted(len(self.facts), 'fact')} in {counted(self.horizon, 'lesson')}"
         return f"Memory({str(self.directory)!r}, {counts}, {self.model})"
 
     def _repr_html_(self) -> str:

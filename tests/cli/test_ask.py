@@ -81,7 +81,7 @@ def test_teaching_and_what_is_missed(
     assert respond(memory, "/forgotten") == "nothing; all 3 facts are answered from the weights"
     question, answer = MORE[0]
     reply = respond(memory, f"/teach {question} {answer}")
-    assert "lesson 2: 1 of 1 facts answered from the weights" in reply
+    assert "lesson 2: 1 of 1 fact answered from the weights" in reply
     assert respond(memory, question) == answer
     question, answer = MORE[1]
     with lock_directory(memory.directory):  # as a lesson of another process does

@@ -100,7 +100,7 @@ def test_the_command(
     )  # fmt: skip
     table = holdfast(*words)
     assert table.status == 0, table.err
-    assert table.out.startswith("zsRE: 3 facts in 1 lessons")
+    assert table.out.startswith("zsRE: 3 facts in 1 lesson,")
     assert "efficacy: the edit is answered" in table.out and "fluency" not in table.out
     assert (tmp_path / "out" / "answers" / "efficacy.jsonl").is_file()
     again = holdfast(*words, "--json")
