@@ -170,7 +170,7 @@ def test_what_is_wrong_is_a_line(directory: Path) -> None:
                 ("forget", {"questions": [near]}, "is not on its list of facts"),
                 ("forget", {"questions": []}, "no questions"),
                 ("ask", {}, "tool ask: question: Field required"),
-                ("what_do_you_know", {"abuot": "x"}, "abuot is unknown; did you mean about?"),
+                ("what_do_you_know", {"text": "x"}, "text is unknown; known: about, most"),
                 (
                     "teach",
                     {"facts": [{"question": "Who?", "answer": "x", "by": "A"}]},
