@@ -138,9 +138,12 @@ def load_tokenizer(name: str, revision: str | None = None) -> Any:
     if not has_short_name(name) and Path(source).is_dir():
         check_tokenizer(source)
     with _reading(name, revision):
-        return AutoTokenizer.from_pretrained(
+        tokenizer: Any = AutoTokenizer.from_pretrained(
             source, trust_remote_code=False, **_revision(name, revision)
         )
+    # What is too long is refused or cut by the template, which says so.
+    tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
+    return tokenizer
 
 
 def _source(name: str) -> str:

@@ -90,8 +90,10 @@ class Verb(TyperCommand):
                     raise  # typer exits silently: the reader closed our output, as `| head` does
                 if isinstance(error, OSError) and error.errno == errno.ENOSPC:
                     _fail(error, f"the output cannot be written ({error.strerror})", 2, debug)
+                from holdfast.core.plugins import plug_in_of
+
                 reason = " ".join(f"{type(error).__name__}: {error}".split())
-                plug_in = _plug_in_of(error)
+                plug_in = plug_in_of(error)
                 blamed = f"the fault of the plug-in {plug_in}" if plug_in else "our fault"
                 line = f"this is {blamed}: {reason} (--debug shows the traceback)"
                 _fail(error, line, 1, debug)
@@ -102,20 +104,6 @@ class Verb(TyperCommand):
                 f"{self.name} is work for one process, and {processes.world_size()} were started; "
                 "start it without the launcher (`holdfast run` is what several processes share)"
             )
-
-
-def _plug_in_of(error: Exception) -> str | None:
-    """The installed plug-in whose code raised an error: package, file, line."""
-    from holdfast.core import plugins
-
-    groups = (plugins.ANCHORS, plugins.ALLOCATIONS, plugins.STREAMS)
-    entries = (entry for group in groups for entry in plugins.installed(group))
-    installed = {entry.module.partition(".")[0] for entry in entries} - {"holdfast"}
-    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
-        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-        if package in installed:
-            return f"{package} ({frame.f_code.co_filename} line {line})"
-    return None
 
 
 def _is_unread(stream: TextIO) -> bool:

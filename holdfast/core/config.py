@@ -282,9 +282,14 @@ def _scalar(text: str) -> Any:
 
 def _first_problem(kind: type[Config], error: ValidationError) -> str:
     problem = error.errors()[0]
+    if problem["type"] == "missing":  # perhaps it is there under a wrong name
+        unknown = (entry for entry in error.errors() if entry["type"] == "extra_forbidden")
+        problem = next(unknown, problem)
     location = [str(part) for part in problem["loc"]]
     if problem["type"] == "extra_forbidden":
         return _unknown(kind, location)
+    if problem["type"] == "missing":
+        return f"{'.'.join(location)} is missing; write it"
     message = problem["msg"].removeprefix("Value error, ")
     depth = _depth_of_union(kind, location)
     if depth < len(location):

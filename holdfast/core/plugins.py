@@ -6,6 +6,7 @@ Installed packages add them by entry points, and a program, such as a notebook, 
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -95,3 +96,15 @@ def loaded(group: str, entry: EntryPoint) -> Any:
             f"({type(error).__name__}: {reason_of(error)}); repair or uninstall "
             f"{package}"
         ) from error
+
+
+def plug_in_of(error: BaseException) -> str | None:
+    """The installed plug-in whose code raised an error: package, file, line."""
+    groups = (ANCHORS, ALLOCATIONS, STREAMS)
+    entries = (entry for group in groups for entry in installed(group))
+    packages = {entry.module.partition(".")[0] for entry in entries} - {"holdfast"}
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if package in packages:
+            return f"{package} ({frame.f_code.co_filename} line {line})"
+    return None

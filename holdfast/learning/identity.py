@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
@@ -17,6 +18,7 @@ from holdfast.model.fetch import lasting_name
 from holdfast.model.template import texts_of
 from holdfast.results.record import CONFIG_FILE, Description, is_described
 from holdfast.streams import Stream
+from holdfast.streams.item import quoted
 
 _VERSIONED = ("holdfast", "torch", "transformers", "tokenizers")
 
@@ -76,9 +78,22 @@ class Identity:
         """Raise HoldfastError naming each field in which the directory differs."""
         if not is_described(self._directory):
             return
-        recorded = dict(Description.read(self._directory).numbers)
-        wanted = self.numbers(backbone_fingerprint)
+        described = Description.read(self._directory)
+        recorded, wanted = dict(described.numbers), self.numbers(backbone_fingerprint)
+        if self._config.evaluation.match == "auto":
+            self._check_case(described, wanted)
         check_same(self._directory, "a trajectory", recorded, wanted)
+
+    def _check_case(self, described: Description, wanted: Mapping[str, Any]) -> None:
+        """Raise HoldfastError where the case of answers tells that the streams differ."""
+        matches = [numbers["evaluation"]["match"] for numbers in (described.numbers, wanted)]
+        name, given = described.config["stream"]["name"], self._config.stream.name
+        if matches[0] != matches[1] and name != given:
+            raise HoldfastError(
+                f"{self._directory}: holds a trajectory on another stream (stream.name: "
+                f"{quoted(name)} -> {quoted(given)}); choose another directory, or repeat its "
+                "settings"
+            )
 
     def write(self, stream: Stream, backbone_fingerprint: str) -> None:
         """Write config.json atomically."""

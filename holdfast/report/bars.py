@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from holdfast.core.errors import HoldfastError
 from holdfast.report import names, style
 
 _COLOURS = (names.BLUE, names.ORANGE, names.GREEN, names.PURPLE, names.SKY, names.GREY)
@@ -59,6 +60,8 @@ def plot_capability(capability: pd.DataFrame) -> Figure:
     answered = capability[capability["unit"] == "share"]
     last = answered.groupby(["dataset", "method"])["after_task"].transform("max")
     scores = answered[answered["after_task"] == last]
+    if not len(answered) and len(capability):
+        raise HoldfastError("capability: no suite with right answers was measured; text has none")
     style.refuse_empty(len(scores), "capability")
     suites = dict.fromkeys(scores["suite"])
     colours = {name: _COLOURS[place % len(_COLOURS)] for place, name in enumerate(suites)}

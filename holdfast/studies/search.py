@@ -94,6 +94,7 @@ class Search:
             ]
             for candidate in self.candidates
         }
+        self._check_distinct()
         first = self._configs[self.candidates[0].name][0]
         self.device = first.backbone.device  # of all candidates
         self.stream: Stream = stream_of(first)
@@ -103,6 +104,17 @@ class Search:
                 f"schedule: horizon {last} is beyond the stream, which has "
                 f"{len(self.stream.tasks)} tasks; lower the horizons or set stream.tasks=null"
             )
+
+    def _check_distinct(self) -> None:
+        """Raise HoldfastError where a setting changes no result of the candidates that have it."""
+        first: dict[str, str] = {}
+        for name, configs in self._configs.items():
+            other = first.setdefault(Cell(name, configs[0], 1).key, name)
+            if other != name:
+                raise HoldfastError(
+                    f'space: "{other}" and "{name}" learn the same, since a method is not changed '
+                    "by settings of mechanisms that it lacks; leave them out"
+                )
 
     def question(self) -> dict[str, Any]:
         """The settings that ``study.json`` records."""

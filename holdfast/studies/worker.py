@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from holdfast.core.errors import HoldfastError, InUseError
 from holdfast.core.own import require_directory
+from holdfast.core.plugins import plug_in_of
 from holdfast.core.processes import importable, manner
 
 if TYPE_CHECKING:
@@ -173,8 +174,10 @@ def attempt(order: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     except HoldfastError as mistake:
         error = str(mistake)
     except Exception as fault:  # noqa: BLE001 - reported to the parent; the other cells go on
-        words = " ".join(str(fault).split())
-        error, sound = f"{type(fault).__name__}: {words}"[:_LONGEST].removesuffix(": "), False
+        words = " ".join(f"{type(fault).__name__}: {fault}".split())[:_LONGEST].removesuffix(":")
+        plug_in = plug_in_of(fault)
+        blamed = f"the fault of the plug-in {plug_in}: " if plug_in else ""
+        error, sound = f"{blamed}{words}", False
     horizon = None if trajectory is None else trajectory.horizon
     return {"horizon": horizon, "error": error, "sound": sound}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import subprocess
@@ -25,7 +26,7 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from holdfast.backbone import load as load_module
-from holdfast.backbone.load import load_backbone
+from holdfast.backbone.load import load_backbone, load_tokenizer
 from holdfast.backbone.model import Backbone
 from holdfast.core import processes
 from holdfast.core.errors import HoldfastError
@@ -139,6 +140,15 @@ def test_a_tokenizer_of_another_model_is_refused() -> None:
 def test_a_directory_without_a_tokenizer(tmp_path: Path) -> None:
     tiny_llama().save_pretrained(tmp_path)
     assert refused(tmp_path).startswith(f"{tmp_path}: holds no tokenizer")
+
+
+def test_a_text_that_is_too_long_is_the_templates_to_refuse(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    tokenizer = load_tokenizer("embedded")
+    assert len(tokenizer("word " * 4000)["input_ids"]) > tokenizer.model_max_length
+    assert not caplog.records
 
 
 def test_an_unknown_name() -> None:

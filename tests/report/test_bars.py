@@ -90,5 +90,7 @@ def test_capability_bars_stand_below_the_line_of_their_suite():
         "gsm8k", "math", "mgsm", "base model",
     ]  # fmt: skip
     assert_readable(figure)
-    with pytest.raises(HoldfastError, match="empty"):
+    with pytest.raises(HoldfastError, match="no suite with right answers was measured"):
         plot_capability(pd.DataFrame(rows[-1:], columns=names))
+    with pytest.raises(HoldfastError, match="empty"):
+        plot_capability(pd.DataFrame([], columns=names))

@@ -271,6 +271,13 @@ def test_a_cell_that_fails_is_last_and_stops_nobody(
     assert table(halving, "leaderboard")[-1]["error"] == "ran out of memory"
 
 
+def test_candidates_that_learn_the_same_are_refused(search: Callable[..., Search]) -> None:
+    space = {"weight": ["none", {"si": {"sd.strength": [1, 3]}}]}
+    schedule = {"horizons": [1, 2], "survivors": [1]}
+    with pytest.raises(HoldfastError, match=r'"si sd.strength=1" and "si sd.strength=3" learn the'):
+        search(space=space, schedule=schedule)
+
+
 def test_a_directory_of_another_search_is_refused_and_left_alone(
     again: Search, search: Callable[..., Search]
 ) -> None:

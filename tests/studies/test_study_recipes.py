@@ -140,6 +140,10 @@ def changed(kind: Study, **values: Any) -> dict[str, Any]:
     return study(kind, "paper") | values
 
 
+def _without(kind: Study, key: str) -> dict[str, Any]:
+    return {name: value for name, value in study(kind, "paper").items() if name != key}
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -151,6 +155,8 @@ def changed(kind: Study, **values: Any) -> dict[str, Any]:
         (changed("search", set={"seed": 8}), "seed is set by the study itself"),
         (changed("search", space={"a": ["none", "si"]}), "10 survivors at horizon 50, and only 1"),
         (changed("search", sede=[1]), "unknown key sede; did you mean seeds?"),
+        ({"seed": [1], **_without("search", "seeds")}, "unknown key seed; did you mean seeds?"),
+        (_without("search", "seeds"), "mine.yaml: seeds is missing; write it"),
         (changed("suite", methods=[]), "methods = []"),
         (changed("suite", methods=["si", "sdd"]), '"sdd" is no mechanism; did you mean sd?'),
         (changed("suite", methods=["si_sd", "sd_si"]), "si_sd is there twice"),

@@ -8,6 +8,7 @@ import time
 from multiprocessing.connection import Pipe
 from pathlib import Path
 from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -81,6 +82,21 @@ def test_only_the_callers_mistakes_leave_a_worker_sound(
     )
     assert outcome == {"horizon": 0, "error": error, "sound": sound}
     assert messages == [("begins", {}), ("opened", {"horizon": 0})]
+
+
+def test_an_error_of_a_plug_in_is_said_to_be_one(cell, tmp_path, monkeypatch):
+    namespace = {"__name__": "tethered.tether"}
+    text = "def fail(*_):\n    raise KeyError('a wire')\n"
+    exec(compile(text, "tether.py", "exec"), namespace)  # noqa: S102
+    installed = [SimpleNamespace(name="tethered", module="tethered.tether")]
+    monkeypatch.setattr("holdfast.core.plugins.installed", lambda group: installed)
+    trajectory = Trajectory(cell().config, tmp_path)
+    monkeypatch.setattr(Trajectory, "advance", namespace["fail"])
+    monkeypatch.setattr("holdfast.learning.trajectory.Trajectory", lambda *_: trajectory)
+    outcome = attempt(Job(cell(), tmp_path).order(), lambda *_, **__: None)
+    assert outcome["error"] == (
+        "the fault of the plug-in tethered (tether.py line 2): KeyError: 'a wire'"
+    )
 
 
 def test_relative_paths_begin_where_the_study_was_asked_for(cell, tmp_path, monkeypatch):

@@ -146,6 +146,8 @@ def test_the_same_stream_from_a_file(config, undisturbed, place, tmp_path):
     (tmp_path / "stream.jsonl").write_text("\n".join(lines))
     stream = {"name": str(tmp_path / "stream.jsonl"), "items_per_task": None}
     # A file does not say that its answers are symbols, whose case matters.
+    message = refusal(config(METHOD, stream=stream), place)
+    assert 'on another stream (stream.name: "symbol_qa" -> ' in message
     settings = config(METHOD, stream=stream, evaluation={"match": "exact"})
     Trajectory(settings, place).advance(3)
     assert numbers_of(place) == numbers_of(undisturbed(METHOD, 3))
