@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -32,7 +33,7 @@ _BEGINNINGS = (
     *("Which", "Why do", "Why is", "Name", "Tell me", "In which", "Is", "Do"),
 )
 _BATCH = 32
-_PART = 256  # texts at least, that a kill does not lose
+_PART = 256  # texts at least, written together
 _TOP_P = 0.95
 Report = Callable[[int, int], None]
 
@@ -67,6 +68,17 @@ def bare_question(form: ChatForm, text: OwnText) -> tuple[int, ...]:
     return text.question[: len(text.question) - len(form.user_end)]
 
 
+@dataclass
+class _Part:
+    """What is written of a part. wanted: how many of its kinds have their questions; texts: of the
+    first questions, with empty answers among them.
+    """
+
+    wanted: int = 0
+    questions: list[tuple[str, list[int]]] = field(default_factory=list)
+    texts: list[OwnText] = field(default_factory=list)
+
+
 @dataclass(frozen=True)
 class _Wanted:
     """Texts to be written: their kind, the beginning of a short question, how many."""
@@ -84,7 +96,7 @@ def own_texts(
 ) -> list[OwnText]:
     """The texts of a model, from the cache, or written now; no adapter may act.
 
-    Killed, it goes on behind the last part that is in the cache, some 256 texts each.
+    Killed, it goes on behind the last batch that is in the cache.
 
     fingerprint: of the model; report(done, total): texts. Raises HoldfastError when the cache
     cannot be written.
@@ -95,22 +107,26 @@ def own_texts(
     key = sha256_of([_VERSION, asdict(settings), _BEGINNINGS, template])[:8]
     path = cache_directory() / "own" / f"{fingerprint[:16]}-{key}.json"
     parts = _parts(settings)
-    texts, begin = _read(path)
+    texts, done, begun = _read(path)
     total = settings.short + settings.named + settings.chats
-    halves = 2 * len(texts)  # a text's question is one, and its answer the other
+    # A text's question is one half, and its answer the other.
+    halves = 2 * len(texts) + len(begun.questions) + len(begun.texts)
 
-    def report_written(count: int) -> None:
+    def keep(count: int) -> None:
         nonlocal halves
         halves += count
-        report(min(halves // 2, total), total)
-
-    for number, part in enumerate(parts[begin:], start=begin + 1):
-        texts += _write(reader, part, settings, report_written)
-        rows = [asdict(text) for text in texts]
+        values = {"parts": done, "texts": list(map(asdict, texts)), "begun": asdict(begun)}
         try:
-            write_json(path, {"parts": number, "texts": rows}, parents=True)
+            write_json(path, values, parents=True)
         except HoldfastError as error:
             raise unwritable(path.parent, error.__cause__ or error) from error
+        report(min(halves // 2, total), total)
+
+    for part in parts[done:]:
+        _write(reader, part, settings, begun, keep)
+        texts += [text for text in begun.texts if text.answer]
+        done, begun = done + 1, _Part()
+        keep(0)
     return texts
 
 
@@ -133,47 +149,51 @@ def _parts(settings: OwnTextSettings) -> list[list[_Wanted]]:
     return parts
 
 
-def _read(path: Path) -> tuple[list[OwnText], int]:
-    """What is in the cache, and how many parts that is; nothing where it is missing or damaged."""
+def _read(path: Path) -> tuple[list[OwnText], int, _Part]:
+    """What is in the cache: whole parts, how many, and what of the next one; nothing if damaged."""
+
+    def texts_of(rows: Sequence[Any]) -> list[OwnText]:
+        return [
+            OwnText(str(row["kind"]), tuple(row["question"]), tuple(row["answer"])) for row in rows
+        ]
+
     try:
         cached = read_json(path)
-        texts = [
-            OwnText(str(row["kind"]), tuple(row["question"]), tuple(row["answer"]))
-            for row in cached["texts"]
-        ]
-        return texts, int(cached["parts"])
-    except (HoldfastError, KeyError, TypeError, ValueError):
-        return [], 0
+        begun = cached.get("begun") or asdict(_Part())
+        questions = [(str(kind), list(tokens)) for kind, tokens in begun["questions"]]
+        part = _Part(int(begun["wanted"]), questions, texts_of(begun["texts"]))
+        return texts_of(cached["texts"]), int(cached["parts"]), part
+    except (HoldfastError, AttributeError, KeyError, TypeError, ValueError):
+        return [], 0, _Part()
 
 
 def _write(
     reader: PromptReader,
     part: Sequence[_Wanted],
     settings: OwnTextSettings,
-    report_written: Callable[[int], None],
-) -> list[OwnText]:
-    """The texts of a part; report_written(count): of so many more a question, or an answer."""
+    begun: _Part,
+    keep: Callable[[int], None],
+) -> None:
+    """Write what ``begun`` lacks of a part; keep(count): so many more questions, or answers."""
 
     def limit(kind: str) -> int:
         return settings.chat_tokens if kind == "chats" else settings.tokens
 
-    questions: list[tuple[str, list[int]]] = []
-    for wanted in part:
+    for wanted in part[begun.wanted :]:
         if wanted.kind == "named":
             written = _questions_about_invented_names(reader, wanted.count)
         else:
             written = _write_questions(reader, wanted.beginning, wanted.count, settings)
-        questions += [(wanted.kind, question) for question in written]
-        report_written(wanted.count)
-    texts: list[OwnText] = []
-    for begin in range(0, len(questions), _BATCH):
-        group = questions[begin : begin + _BATCH]
+        begun.questions += [(wanted.kind, question) for question in written]
+        begun.wanted += 1
+        keep(wanted.count)
+    for begin in range(len(begun.texts), len(begun.questions), _BATCH):
+        group = begun.questions[begin : begin + _BATCH]
         longest = limit(group[-1][0])  # chats come last and may be longer
         answers = reply_tokens(reader, [question for _, question in group], longest)
         for (kind, question), answer in zip(group, answers, strict=True):
-            texts.append(OwnText(kind, tuple(question), tuple(answer[: limit(kind)])))
-        report_written(len(group))
-    return [text for text in texts if text.answer]
+            begun.texts.append(OwnText(kind, tuple(question), tuple(answer[: limit(kind)])))
+        keep(len(group))
 
 
 def reply_tokens(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -93,30 +94,41 @@ def test_they_are_written_once_a_model(
     assert "\n" not in str(caught.value)
 
 
-def test_killed_it_goes_on_behind_the_last_part(
-    reader: PromptReader, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+def test_killed_it_goes_on_behind_what_is_in_the_cache(
+    reader: PromptReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To the same texts; what is in the cache is not written again, and progress goes on."""
+    """To the same texts; nothing that was kept is written again, and progress goes on."""
     monkeypatch.setattr(module, "_PART", 8)
+    monkeypatch.setattr(module, "_BATCH", 4)
     monkeypatch.setattr(module, "_BEGINNINGS", module._BEGINNINGS[:8])
-    whole = own_texts(reader, "a" * 64, FEW)
-    write = module._write
-    for survived in (0, 2, 4):
-        counts: list[int] = []
-        reports: list[tuple[int, int]] = []
+    work: list[str] = []
+    for name in ("_write_questions", "_questions_about_invented_names", "reply_tokens"):
+        real = getattr(module, name)
 
-        def killed(*arguments: Any, most: int = survived, done: list[int] = counts) -> Any:
-            if len(done) == most:
-                raise KeyboardInterrupt
-            done.append(len(arguments[1]))
-            return write(*arguments)
+        def counted(*given: Any, name: str = name, real: Callable[..., Any] = real) -> Any:
+            work.append(name)
+            return real(*given)
 
-        monkeypatch.setattr(module, "_write", killed)
+        monkeypatch.setattr(module, name, counted)
+    kept: list[Path] = []
+    write = module.write_json
+
+    def keep(path: Path, *given: Any, **more: Any) -> None:
+        write(path, *given, **more)
+        kept.append(path)
+        if len(kept) == survived:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "write_json", keep)
+    survived = 0
+    whole, all_work, moments = own_texts(reader, "a" * 64, FEW), list(work), len(kept)
+    assert moments > len(module._parts(FEW)) + 20
+    for survived in range(1, moments, 3):
+        work.clear()
+        kept.clear()
         with pytest.raises(KeyboardInterrupt):
-            own_texts(reader, f"{survived}" * 64, FEW)
-        monkeypatch.setattr(
-            module, "_write", lambda *arguments, done=counts: done.append(0) or write(*arguments)
-        )
-        texts = own_texts(reader, f"{survived}" * 64, FEW, lambda *now, to=reports: to.append(now))
-        assert texts == whole and len(counts) == len(module._parts(FEW))
+            own_texts(reader, f"{survived:016}", FEW)
+        reports: list[tuple[int, int]] = []
+        texts = own_texts(reader, f"{survived:016}", FEW, lambda *now, to=reports: to.append(now))
+        assert texts == whole and sorted(work) == sorted(all_work), survived
         assert reports == sorted(reports) and reports[-1][1] == 41
