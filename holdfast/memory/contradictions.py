@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from holdfast.core.errors import HoldfastError
 from holdfast.memory.answer import Answer
 from holdfast.memory.answering import Answerer
 from holdfast.memory.plan import Plan
@@ -24,7 +25,10 @@ def contradictions(answerer: Callable[[], Answerer], decided: Plan) -> tuple[str
     facts = _new_facts(decided)[:_MOST]
     if not facts or not decided.on_file:
         return ()
-    answers = answerer().taught([fact.question for fact in facts])
+    try:
+        answers = answerer().taught([fact.question for fact in facts])
+    except HoldfastError:  # an earlier lesson is damaged: who asks is told, and teaching goes on
+        return ()
     return tuple(
         f"{quoted(fact.question)} may ask the same as {quoted(answer.fact.question)}, which stays "
         f"on file with the answer {quoted(answer.fact.answer)}; if so, forget that one"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.core.errors import HoldfastError
 from holdfast.memory.answer import Answer
 from holdfast.memory.answering import Answerer
 from holdfast.memory.contradictions import contradictions
@@ -74,6 +75,17 @@ def test_nobody_is_asked_where_nothing_is_on_file_and_at_most_a_hundred_are():
     assert notices(OTHER, on_file=()) == ((), [])
     many = [Item(f"Who has key {number}?", "Lum") for number in range(101)]
     assert len(notices(*many)[1]) == 100
+
+
+def test_a_damaged_lesson_does_not_stop_whoever_teaches(copied: Callable[[], Path]) -> None:
+    place = copied()
+    lesson = place / "lessons" / Memory(place).record.lessons[0].file
+    lesson.write_bytes(lesson.read_bytes()[:1000])
+    memory = Memory(place)
+    outcome = memory.learn([(OTHER.question, OTHER.answer)])
+    assert (len(outcome.facts), outcome.notices) == (1, ())
+    with pytest.raises(HoldfastError, match="is missing or damaged"):
+        memory.ask(OTHER.question)
 
 
 def test_teaching_tells_of_it_where_a_model_is_loaded(
