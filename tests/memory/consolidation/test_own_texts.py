@@ -123,7 +123,7 @@ def test_killed_it_goes_on_behind_what_is_in_the_cache(
     survived = 0
     whole, all_work, moments = own_texts(reader, "a" * 64, FEW), list(work), len(kept)
     assert moments > len(module._parts(FEW)) + 20
-    for survived in range(1, moments, 3):
+    for survived in range(1, moments, 7):
         work.clear()
         kept.clear()
         with pytest.raises(KeyboardInterrupt):
