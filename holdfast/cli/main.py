@@ -44,7 +44,7 @@ try:
     from holdfast.cli.shares import shares
     from holdfast.cli.stream import convert, inspect, symbol_qa
     from holdfast.cli.suite import suite
-    from holdfast.cli.verbs import Verb, Verbs
+    from holdfast.cli.verbs import Verb, VerbGroup, Verbs
 except KeyboardInterrupt:  # before any verb runs
     sys.stderr.write("holdfast: interrupted; the same command continues\n")
     raise SystemExit(130) from None
@@ -57,7 +57,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 stream = typer.Typer(
-    name="stream", help="Make a stream of tasks, convert one, look at one.", no_args_is_help=True
+    name="stream",
+    cls=VerbGroup,
+    help="Make a stream of tasks, convert one, look at one.",
+    no_args_is_help=True,
 )
 for _verb in (
     *(run, learn, lessons, forget, diff, merge, push, pull, consolidate, ask, serve, mcp),

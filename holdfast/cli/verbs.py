@@ -29,6 +29,7 @@ Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Dotted settings.")
 ]
 
+_UsageError: Any = typer.BadParameter.__base__  # of click, or of what typer has in its place
 _SHARED = frozenset({"run"})  # the verbs whose work several processes share
 _TEXTS = "--"  # all behind it is text, whatever its form
 _AGAIN_AFTER = 0.01  # seconds
@@ -40,7 +41,37 @@ def texts_in(ctx: typer.Context) -> int:
     return count
 
 
-class Verbs(TyperGroup):
+@contextmanager
+def _usage_in_one_line() -> Iterator[None]:
+    """Within the block a mistake in the arguments is told in one line, with status 2."""
+    try:
+        yield
+    except _UsageError as error:
+        if error.ctx is None or type(error).__name__ == "NoArgsIsHelpError":
+            raise
+        names, context = list[str](), error.ctx
+        while context.parent is not None:  # the first may have any name
+            names, context = [context.info_name, *names], context.parent
+        verb = " ".join(["holdfast", *names])
+        message = error.format_message().replace("Value error, ", "")
+        line = escaped(" ".join(message.split())).rstrip(".")
+        print(f"{verb}: {line} ({verb} --help explains)", file=sys.stderr)
+        raise typer.Exit(2) from None
+
+
+class VerbGroup(TyperGroup):
+    """A group of verbs."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with _usage_in_one_line():
+            return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        with _usage_in_one_line():
+            return super().resolve_command(ctx, args)
+
+
+class Verbs(VerbGroup):
     """The command group; accepts `--debug` anywhere on the command line."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -64,7 +95,8 @@ class Verb(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[_TEXTS] = len(args) - args.index(_TEXTS) - 1 if _TEXTS in args else 0
-        return super().parse_args(ctx, args)
+        with _usage_in_one_line():
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         debug: bool = ctx.find_root().params["debug"]

@@ -78,11 +78,21 @@ def test_an_error_of_a_plug_in_is_not_ours(monkeypatch, recipes_raise, holdfast)
     assert "this is our fault" in holdfast("recipes").err
 
 
-@pytest.mark.parametrize("words", [["learns"], ["run"], ["run", "demo", "--tasks", "two"]])
-def test_wrong_usage_is_status_2_without_a_traceback(words, holdfast):
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["learns"], "holdfast: No such command 'learns'. Did you mean 'learn', 'lessons'? (holdf"),
+        (["--none"], "holdfast: No such option: --none"),
+        (["stream", "mae"], "holdfast stream: No such command 'mae' (holdfast stream --help exp"),
+        (["run"], "holdfast run: Missing argument 'config' (holdfast run --help explains)\n"),
+        (["run", "demo", "--tasks", "two"], "holdfast run: Invalid value for '--tasks': "),
+        (["export", "a", "b"], "holdfast export: Missing option '--to'. Choose from"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_status_2(words, line, holdfast):
     outcome = holdfast(*words)
-    assert outcome.status == 2
-    assert "Usage" in outcome.err and "Traceback" not in outcome.err
+    assert (outcome.status, outcome.out, outcome.err.count("\n")) == (2, "", 1)
+    assert outcome.err.startswith(line)
 
 
 def test_an_interrupted_run_says_so_and_the_same_command_continues(holdfast, settings, tmp_path):
