@@ -32,7 +32,13 @@ def claimed(directory: Path, question: Mapping[str, Any], store: Path) -> Iterat
     """
     path = directory / "study.json"
     if path.exists():
-        check_same(directory, "a study", read_format(path), question)
+        recorded = read_format(path)
+        if (kind := recorded.get("study")) != question["study"]:
+            raise HoldfastError(
+                f"{directory}: holds a {kind}, and this is a {question['study']}; choose another "
+                "directory"
+            )
+        check_same(directory, "a study", recorded, question)
     elif directory.exists():
         names = sorted(os.listdir(directory)) if directory.is_dir() else ["a file"]
         foreign = [name for name in names if not name.startswith(".")]
