@@ -97,6 +97,8 @@ def one_split(splits: Mapping[str, Any], source: Path | str) -> Any:
     """The split ``train``, or the only one; HoldfastError, naming the source, without either."""
     if "train" in splits or len(splits) == 1:
         return splits.get("train", next(iter(splits.values())))
+    such_as = f", such as {source / next(iter(splits))}" if isinstance(source, Path) else ""
     raise HoldfastError(
         f"{source}: has the splits {', '.join(splits)} and no train; give the one that you mean"
+        f"{such_as}"
     )

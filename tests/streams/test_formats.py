@@ -258,6 +258,10 @@ def test_a_loaded_dataset_is_a_stream_as_a_saved_one_is(tmp_path):
     assert load_stream(tmp_path / "splits").tasks == stream.tasks
     with pytest.raises(HoldfastError, match="dataset: has the splits test, dev and no train; give"):
         load_stream(datasets.DatasetDict({"test": table, "dev": table}))
+    datasets.DatasetDict({"test": table, "dev": table}).save_to_disk(str(tmp_path / "two"))
+    with pytest.raises(HoldfastError, match=r"that you mean, such as .*two/test$") as told:
+        load_stream(tmp_path / "two")
+    assert load_stream(str(told.value).split("such as ")[1]).tasks == stream.tasks
 
 
 GOOD = '{"question": "q", "answer": "a"}\n'
