@@ -33,9 +33,10 @@ def claimed(directory: Path, question: Mapping[str, Any], store: Path) -> Iterat
     path = directory / "study.json"
     if path.exists():
         recorded = read_format(path)
-        if (kind := recorded.get("study")) != question["study"]:
+        kinds = [value.get("study") for value in (recorded, question)]
+        if kinds[0] != kinds[1]:
             raise HoldfastError(
-                f"{directory}: holds a {kind}, and this is a {question['study']}; choose another "
+                f"{directory}: holds a {kinds[0]}, and this is a {kinds[1]}; choose another "
                 "directory"
             )
         check_same(directory, "a study", recorded, question)
