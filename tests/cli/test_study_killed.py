@@ -32,7 +32,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory, backbone_directory: Path) -
             "backbone.name": str(backbone_directory),
             "stream.tasks": 6,
             "stream.items_per_task": 4,
-            "optim.epochs": 60,
+            "optim.epochs": 40,
             "lora.rank": 2,
             "evaluation.max_new_tokens": 16,
         },
@@ -101,7 +101,7 @@ def cluster() -> Iterator[object]:
     size = {"num_cpus": 1, "object_store_memory": 80 * 1024**2}
     with patch.dict(os.environ, NICENESS):
         nodes = Cluster(initialize_head=True, head_node_args=size)
-        nodes.other = nodes.add_node(**size)
+        nodes.other, nodes.size = nodes.add_node(**size), size
     yield nodes
     nodes.shutdown()
 
@@ -110,12 +110,25 @@ def test_robbed_of_a_node_the_search_ends_with_the_same_bytes(
     cluster, recipe: Path, whole: Path, tmp_path: Path
 ) -> None:
     options = ("--executor", "ray", "--ray-address", cluster.address)
-    process = begun(recipe, tmp_path, *options, tasks=1)  # both nodes have cells for long yet
-    cluster.remove_node(cluster.other, allow_graceful=False)
-    _, error = process.communicate(timeout=240)
-    assert process.poll() == 0, error
-    assert "lost its worker" in error
-    assert_same_bytes(whole, tmp_path)
+    for attempt in range(4):  # on a busy machine one node may learn all before the other begins
+        out = tmp_path / str(attempt)
+        process = begun(recipe, out, *options, tasks=4)
+        while process.poll() is None and not both_learn(out):
+            time.sleep(0.02)
+        cluster.remove_node(cluster.other, allow_graceful=False)
+        _, error = process.communicate(timeout=240)
+        assert process.poll() == 0, error
+        assert_same_bytes(whole, out)
+        if "lost its worker" in error:
+            return
+        cluster.other = cluster.add_node(**cluster.size)
+    raise AssertionError(error)
+
+
+def both_learn(out: Path) -> bool:
+    """Whether the two finalists are learned at once, so by both nodes."""
+    lines = [len(log.read_bytes().splitlines()) for log in out.rglob("log.jsonl")]
+    return sum(2 <= count <= 4 for count in lines) >= 2
 
 
 def test_a_laptop_needs_no_cluster_and_ctrl_c_ends_all_that_was_started(
