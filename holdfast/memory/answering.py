@@ -27,8 +27,7 @@ from holdfast.streams.item import question_key
 # logarithms of .83 / .27 and .17 / .73, the rates for other wordings and for other relations of the
 # entity on the development set of facts.
 _GIVEN, _NOT_GIVEN = 1.1, -1.5
-
-
+# How a message that asks for several things is divided: at sentences, and before words that ask.
 _ENDS = re.compile(r"(?<=[.?!…])\s+|(?<=[。？！])|\n+")
 _ASKS = (
     r"(?=(?:also\s+)?(?:(?:at|by|for|from|in|of|on|to|with)\s+)?"

@@ -129,8 +129,8 @@ def forget(memory: Memory, questions: Sequence[str], report: Told = lambda *_: N
         keys = {question_key(fact.question) for fact in forgetting.facts}
         before = memory.record
         affected = _affected(memory, keys)
-        for number, _ in affected:
-            read_lesson(directory, before.lessons[number - 1].file)  # raises where it is damaged
+        for file in {before.lessons[number - 1].file for number, _ in affected}:
+            read_lesson(directory, file)  # raises where it is damaged, before anything is learned
         learned = {
             number: _learn(memory, number, remaining, report)
             for number, task in affected

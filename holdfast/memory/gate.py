@@ -2,9 +2,9 @@
 
 Two questions are one when they name the same things and ask the same of them. What they name is
 compared as words; what they ask, by the untouched model's states at the other words, as how
-probably each of 600 relations is asked for. Which words are the name tells a logistic probe:
-behind a few layers the untouched model holds at each token whether it belongs to one, with capitals
-or without (``the thunder tortoise``). The decision is a logistic function of both; its threshold
+probably each of 600 relations is asked for. A logistic probe finds the words of the name: behind a
+few layers the untouched model holds at each token whether it belongs to one, with capitals or
+without (``the thunder tortoise``). The decision is a logistic function of both; its threshold
 follows from the same relations. :mod:`holdfast.memory.gate_tuning` fits all of it to a model.
 """
 
@@ -34,7 +34,7 @@ from holdfast.memory.words import (
 Vectors = npt.NDArray[np.float32]
 Span = tuple[int, int]  # of a text, the end excluded
 
-_TEMPERATURE = 0.05  # of the softmax over relations; chosen as those of the tuning are
+_TEMPERATURE = 0.05  # of the softmax over relations; chosen on the development set
 _LEAST_ASKING = 1e-3  # a token's part in the mean, when it is certainly of a name
 _LEAST_NAMING = 0.1  # probability; words with less name nothing
 # Of a token's word: whether it has a capital or a digit behind the first word, and whether the
@@ -112,9 +112,9 @@ def directions_of(centred: torch.Tensor, projection: torch.Tensor) -> torch.Tens
 
 @dataclass(frozen=True)
 class NameProbe:
-    """Which words of a question are the name of what it asks about, a logistic function.
+    """A logistic function of a token's state: whether it belongs to the name in a question.
 
-    It is one of a token's state. mean, scale: [d]; weights: [d + hints + 1].
+    mean, scale: [d]; weights: [d + hints + 1].
     """
 
     mean: torch.Tensor
