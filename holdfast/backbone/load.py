@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from holdfast.model.check import check_all_read, check_tokenizer, check_weights,
 from holdfast.model.fetch import fetch, has_short_name
 from holdfast.model.quiet import quiet
 
-_PROBES = 5  # products in each precision; a tenth of a second where one is slow
+_PROBES = 15  # products in each precision; a second where one is slow
 _WORTH_IT = 1.0  # of float32's time; processors are at about 0.5, or far above 1
 
 
@@ -261,8 +262,12 @@ def resolved_precision(config: Backbone.Config) -> str:
         return config.precision
     if device_of(config).type == "cuda":
         return "bfloat16"
-    is_faster = config.precision == "fastest" and bfloat16_time() < _WORTH_IT
-    return "bfloat16" if is_faster else "float32"
+    return "bfloat16" if config.precision == "fastest" and bfloat16_pays() else "float32"
+
+
+def bfloat16_pays() -> bool:
+    """Whether this processor multiplies faster in bfloat16."""
+    return bfloat16_time() < _WORTH_IT
 
 
 @cache
@@ -273,13 +278,17 @@ def bfloat16_time() -> float:
     matrices have the shapes of a batch and a map of SmolLM2-135M; the best of some repetitions
     counts, as other work disturbs the others.
     """
-    best = {}
-    for dtype in (torch.float32, torch.bfloat16):
-        states, weight = torch.ones(256, 576, dtype=dtype), torch.ones(1536, 576, dtype=dtype)
-        seconds = []
-        for _ in range(_PROBES):
+    products = {
+        dtype: (torch.ones(256, 576, dtype=dtype), torch.ones(1536, 576, dtype=dtype))
+        for dtype in (torch.float32, torch.bfloat16)
+    }
+    best = dict.fromkeys(products, math.inf)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # several wait for each other where other work runs
+    for _ in range(_PROBES):
+        for dtype, (states, weight) in products.items():
             begun = time.perf_counter()
             torch.nn.functional.linear(states, weight)
-            seconds.append(time.perf_counter() - begun)
-        best[dtype] = min(seconds)
+            best[dtype] = min(best[dtype], time.perf_counter() - begun)
+    torch.set_num_threads(threads)
     return best[torch.bfloat16] / best[torch.float32]

@@ -15,17 +15,22 @@ last state to the same bits.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
 from holdfast.anchors.divergences import divergence
+from holdfast.backbone.load import bfloat16_pays
 from holdfast.core.seeding import derive, generator
+from holdfast.memory.consolidation.own_answers import Turn, UntouchedAnswers, answers_behind, passes
 from holdfast.memory.consolidation.own_texts import OwnText, OwnTextSettings
 from holdfast.memory.consolidation.steps import Steps, StepSettings, choose_wording
 from holdfast.model.adapter import adapted, factors, reset
-from holdfast.model.reading import UNREAD, AnswerLogits, PromptReader
+from holdfast.model.reading import PromptReader
+
+_KINDS = ("short", "named", "replaced", "chats")  # of own texts
+_BFLOAT16 = "bfloat16"
 
 
 @dataclass(frozen=True)
@@ -58,18 +63,6 @@ class RehearsalFact:
     questions: tuple[tuple[int, ...], ...]
 
 
-@dataclass(frozen=True)
-class _Turn:
-    """A question's tokens and its answer's."""
-
-    question: tuple[int, ...]
-    answer: tuple[int, ...]
-
-    @property
-    def length(self) -> int:
-        return len(self.question) + len(self.answer)
-
-
 class Rehearsal(Steps):
     """A run that learns facts into the attached adapter, a step at a time."""
 
@@ -80,8 +73,12 @@ class Rehearsal(Steps):
         own: Mapping[str, Sequence[OwnText]],
         settings: ConsolidationSettings,
         seed: int,
+        report: Callable[[int, int], None] = lambda *_: None,
     ) -> None:
-        """own: by kind, as the settings name them; the adapter's factors are overwritten."""
+        """own: by kind, as the settings name them; the adapter's factors are overwritten.
+
+        report(done, total): own texts that the untouched model has read, once a run.
+        """
         reset(reader.model, generator(seed, "lora_A"))
         parameters = {
             f"{name}.lora_{side}": tensor
@@ -91,34 +88,32 @@ class Rehearsal(Steps):
         super().__init__(parameters, settings, len(facts), seed)
         self._reader, self._facts, self._own = reader, facts, own
         self._settings = settings
+        self._bfloat16 = next(reader.model.parameters()).dtype == torch.float32 and bfloat16_pays()
+        turns = (Turn(text.question, text.answer) for kind in _KINDS for text in own.get(kind, ()))
+        self._untouched = UntouchedAnswers(reader, turns, settings.tokens, report)
 
     def advance(self) -> tuple[float, float]:
         """One step; the mean cross-entropy of its facts and the KL on its own texts, in nats."""
         draw = random.Random(derive(self.seed, "consolidation", self.step))
         chosen = [self._facts[place] for place in self.fact_numbers()]
         facts = [
-            _Turn(choose_wording(fact.questions, self._settings.varied, draw), fact.answer)
+            Turn(choose_wording(fact.questions, self._settings.varied, draw), fact.answer)
             for fact in chosen
         ]
         own = [
-            _Turn(text.question, text.answer)
-            for kind in ("short", "named", "replaced", "chats")
-            for text in self._drawn(kind, draw)
+            Turn(text.question, text.answer) for kind in _KINDS for text in self._drawn(kind, draw)
         ]
         tokens = sum(len(turn.answer) for turn in own)
         cross_entropy = mean_kl = 0.0
         self.begin_step()
-        model = self._reader.model
-        with adapted(model), self._reader.trained_prefix():
-            for group in self._passes(facts):
-                loss = self._logits(group).losses().sum() / len(facts)
+        with adapted(self._reader.model), self._reader.trained_prefix(), self._autocast():
+            for group in passes(facts, self._settings.tokens):
+                loss = answers_behind(self._reader, group).losses().sum() / len(facts)
                 loss.backward()
                 cross_entropy += loss.item()
-        for group in self._passes(own):
-            with torch.no_grad():
-                teacher = self._logits(group).logits
-            with adapted(model), self._reader.trained_prefix():
-                student = self._logits(group).logits
+            for group in passes(own, self._settings.tokens):
+                student = answers_behind(self._reader, group).logits
+                teacher = self._untouched.logits(group)
                 kl = divergence("forward_kl", teacher, student, 1.0).sum() / tokens
                 (self._settings.weight * kl).backward()
                 mean_kl += kl.item()
@@ -131,19 +126,15 @@ class Rehearsal(Steps):
         texts = self._own.get(kind, ())
         return draw.sample(list(texts), min(getattr(self._settings, kind), len(texts)))
 
-    def _passes(self, turns: Sequence[_Turn]) -> Iterator[list[_Turn]]:
-        """Turns of similar length, as many at once as a pass may have tokens."""
-        group: list[_Turn] = []
-        for turn in sorted(turns, key=lambda turn: turn.length):
-            if group and (len(group) + 1) * turn.length > self._settings.tokens:
-                yield group
-                group = []
-            group.append(turn)
-        if group:
-            yield group
+    def _autocast(self) -> torch.autocast:
+        device = next(iter(self.parameters.values())).device.type
+        return torch.autocast(device, torch.bfloat16, enabled=self._bfloat16)
 
-    def _logits(self, turns: Sequence[_Turn]) -> AnswerLogits:
-        """Logits at the answers; what acts now reads the questions too."""
-        behind = [[*turn.question, *self._reader.form.invocation] for turn in turns]
-        answers = [turn.answer for turn in turns]
-        return self._reader.answer_logits([UNREAD] * len(turns), answers, behind)
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """As of :class:`Steps`, and in which precision the steps are made."""
+        return {**super().tensors(), _BFLOAT16: torch.tensor(self._bfloat16)}
+
+    def resume(self, step: int, tensors: Mapping[str, torch.Tensor]) -> None:
+        """As of :class:`Steps`, in the precision in which it was begun."""
+        super().resume(step, tensors)
+        self._bfloat16 = bool(tensors.get(_BFLOAT16, False))

@@ -88,7 +88,9 @@ def learn_adapter(
     for text in _own_texts(engine, settings.own, report):
         own.setdefault(text.kind, []).append(text)
     own["replaced"] = _answered(engine, _renamed_questions(engine, facts, seed), settings)
-    run = Rehearsal(engine.reader, taught, own, settings, seed)
+    run = Rehearsal(
+        engine.reader, taught, own, settings, seed, partial(report, "reading its own texts")
+    )
     identity = _identity(engine, facts, settings, seed)
     if resumed := _read_progress(progress, identity):
         run.resume(*resumed)

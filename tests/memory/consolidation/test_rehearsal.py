@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 from holdfast.core.seeding import derive
+from holdfast.memory.consolidation import rehearsal as module
+from holdfast.memory.consolidation.own_answers import Turn, UntouchedAnswers, answers_behind
 from holdfast.memory.consolidation.own_texts import OwnText
 from holdfast.memory.consolidation.rehearsal import (
     ConsolidationSettings,
@@ -27,10 +30,10 @@ from tests.model.chat_models import chat_llama, chat_tokenizer, exact
 SETTINGS = ConsolidationSettings(facts=2, least=12, visits=3, short=2, named=1, chats=1)
 
 
-def reader_of() -> PromptReader:
+def reader_of(precision: torch.dtype = torch.float64) -> PromptReader:
     reader = PromptReader(exact(chat_llama()), chat_form(chat_tokenizer()))
     attach(reader.model, shape_on(reader.model, 1, rank=4, alpha=8))
-    reader.model.double()
+    reader.model.to(precision)
     return reader
 
 
@@ -157,3 +160,47 @@ def test_a_run_goes_on_from_its_state_to_the_same_bits() -> None:
             second.advance()
         state = state_of(second._reader.model, torch.float64)
         assert all(torch.equal(state[name], expected[name]) for name in expected)
+
+
+def test_it_goes_on_in_the_precision_that_it_began_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half precision where that is faster, whatever the processor says later."""
+    runs = {}
+    for pays, later in ((True, False), (False, True)):
+        monkeypatch.setattr(module, "bfloat16_pays", lambda pays=pays: pays)
+        reader = reader_of(torch.float32)
+        run = run_of(reader, SETTINGS)
+        first = run.advance()
+        reached = run.tensors()
+        rest = [run.advance() for _ in range(2)]
+        monkeypatch.setattr(module, "bfloat16_pays", lambda later=later: later)
+        again = run_of(reader_of(torch.float32), SETTINGS)
+        again.resume(1, reached)
+        assert [again.advance() for _ in range(2)] == rest
+        runs[pays] = first
+    half, plain = runs[True], runs[False]
+    assert half != plain
+    assert half == pytest.approx(plain, abs=0.05)
+
+
+def test_a_model_in_double_precision_stays_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "bfloat16_pays", lambda: True)
+    assert run_of(reader_of(), SETTINGS).advance()[1] == pytest.approx(0.0, abs=1e-12)
+
+
+def test_what_it_said_is_what_it_says() -> None:
+    """Also where a model does something behind its head, such as a cap on logits."""
+    reader = reader_of()
+    texts = [text for kind in own_texts_for(reader).values() for text in kind]
+    turns = [Turn(text.question, text.answer) for text in texts]
+
+    def cap(_: object, __: object, out: Any) -> Any:
+        out.logits = 3 * torch.tanh(out.logits / 3)
+        return out
+
+    with reader.model.register_forward_hook(cap):
+        told: list[tuple[int, int]] = []
+        untouched = UntouchedAnswers(reader, turns, 60, lambda *counts: told.append(counts))
+        expected = answers_behind(reader, turns[::2]).logits
+        with adapted(reader.model):
+            torch.testing.assert_close(untouched.logits(turns[::2]), expected, rtol=0, atol=1e-12)
+    assert told[-1] == (len(turns), len(turns)) and len(told) > 1
