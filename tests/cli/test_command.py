@@ -131,6 +131,18 @@ def test_the_help_of_every_verb_loads_no_torch():
     assert done.stdout.count("Usage") == 1 + len(verbs)
 
 
+@pytest.mark.parametrize("given", [{}, {"OMP_WAIT_POLICY": "PASSIVE"}, {"GOMP_SPINCOUNT": "7"}])
+def test_how_threads_wait_is_the_users_to_say(given: dict[str, str]) -> None:
+    names = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME")
+    code = f"import os, holdfast.cli.main; print([os.environ.get(name) for name in {names}])"
+    variables = {name: value for name, value in os.environ.items() if name not in names}
+    out = subprocess.run(
+        [sys.executable, "-c", code], env=variables | given, capture_output=True, check=True
+    ).stdout
+    expected = [given.get(name) for name in names] if given else ["2000", "ACTIVE", "1"]
+    assert out.decode().strip() == str(expected)
+
+
 def test_a_reader_that_leaves_ends_it_without_a_word():
     reading, writing = os.pipe()
     os.close(reading)
