@@ -156,6 +156,29 @@ def test_facts_are_corrected_and_forgotten(page: Page, chat_memory: Path, tmp_pa
         assert server.ask("What is the script?")["text"] == "set -e\nmake all\ntrue"
 
 
+def test_everything_fits_a_phone(page: Page, chat_memory: Path, tmp_path: Path) -> None:
+    """Long words too: no button is cut off, and nothing scrolls sideways."""
+    place = copied(chat_memory, tmp_path / "m")
+    long = [
+        ("What is the main ingredient of Goosegrass-and-Watercress Fritterlings?", "cracked wheat"),
+        ("Wie heißt die Donaudampfschifffahrtsgesellschaft?", "Rindfleischetikettierung " * 2),
+        (f"Who has the key {'0123456789abcdef' * 4}?", "0123456789abcdef" * 4),
+    ]
+    Memory(place).write_facts(long)
+    page.set_viewport_size({"width": 375, "height": 667})
+    with serving(place, "--teach") as server:
+        page.goto(server.url)
+        expect(page.locator("#facts tbody tr")).to_have_count(len(FACTS) + len(long))
+        buttons = page.locator("#facts").get_by_role("button")
+        expect(buttons).to_have_count(2 * (len(FACTS) + len(long)))
+        for button in [*buttons.all(), *page.locator("form:visible button").all()]:
+            box = button.bounding_box()
+            assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= 375
+        region = page.get_by_role("region", name="Facts")
+        assert region.evaluate("one => one.scrollWidth - one.clientWidth") == 0
+        assert page.evaluate("document.documentElement.scrollWidth") == 375
+
+
 def test_a_key_and_that_nothing_taught_can_run(
     page: Page, chat_memory: Path, tmp_path: Path
 ) -> None:
