@@ -2,8 +2,7 @@
 
 For every passage the model writes pairs, and is asked each pair's question once more, with the
 passage before it. A pair counts when it then gives the same answer, which as a rule stands in one
-of the passage's sentences. What is done is kept passage by passage, so that a command that was
-killed goes on.
+of the passage's sentences. What is done is kept, so that a command that was killed goes on.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ from holdfast.core.files import write_json
 from holdfast.streams.answers import bare, folded, says
 
 _VERSION = 5  # of the prompts and of what is read from replies
-_AT_ONCE = 8  # passages whose pairs are written and kept together
 _REPLY = 24  # tokens of an answer
 _ASKED = 5  # pairs of a passage at most, by a model that writes them
 _ANSWERS = 3  # of a sentence at most, by one that is given them
@@ -104,6 +102,7 @@ class Proposal:
 class Way(Protocol):
     """How a model is asked for pairs, and for an answer from a text."""
 
+    at_once: int  # passages that are asked about, then kept, together
     longest: int  # tokens of a reply
     stop: tuple[str, ...]
     naming: tuple[re.Pattern[str], ...]  # one of them a question has, in words of the text
@@ -124,6 +123,7 @@ class Way(Protocol):
 class Writing:
     """The model writes the pairs of a passage, in a chat; for one that follows instructions."""
 
+    at_once: int = 8  # one prompt each, and an endpoint answers several at a time
     longest: int = 60 * _ASKED
     stop: tuple[str, ...] = ()
     naming: tuple[re.Pattern[str], ...] = (_NAME_OR_NUMBER, _LONG_WORD)
@@ -146,6 +146,7 @@ class Completing:
     left out, since a question from it alone would name nothing.
     """
 
+    at_once: int = 1  # some twenty prompts, as many as keep a processor busy
     longest: int = 40
     stop: tuple[str, ...] = ("\n",)
     naming: tuple[re.Pattern[str], ...] = (_NAME_OR_NUMBER,)
@@ -211,8 +212,8 @@ class Proposer:
         report(len(done), len(passages), "passages")
         missing = [place for place in range(len(passages)) if place not in done]
         refusals: list[Failure] = []
-        for begin in range(0, len(missing), _AT_ONCE):
-            group = missing[begin : begin + _AT_ONCE]
+        for begin in range(0, len(missing), self._way.at_once):
+            group = missing[begin : begin + self._way.at_once]
             written = self._proposals([passages[place] for place in group])
             for place, (proposals, refusal) in zip(group, written, strict=True):
                 done[place] = proposals

@@ -102,7 +102,7 @@ def proposed_facts(memory: Memory, source: str, writer: str | None) -> Proposed:
         name = writer if writer is not None else str(fetch(memory.model))
         model = text_model(name, url)
     way: Way = Completing() if url is None else Writing()
-    with counting("reading") as report:
+    with counting("reading", at_once=True) as report:
         proposed = Proposer(model, way, cache_directory() / PROPOSALS, memory.seed).propose(
             passages, report
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -96,12 +97,15 @@ def loading(label: str = "loading torch") -> Iterator[None]:
 
 @contextmanager
 def counting(
-    label: str, clock: Clock = time.monotonic
+    label: str, clock: Clock = time.monotonic, *, at_once: bool = False
 ) -> Iterator[Callable[[int, int, str], None]]:
-    """Yield a function (done, total, note) that draws a bar, or prints a line every few seconds."""
+    """Yield a function (done, total, note) that draws a bar, or prints a line every few seconds.
+
+    at_once: the first line is printed without waiting; for work that takes minutes.
+    """
     console = SafeConsole(stderr=True)
     pace = Pace(clock=clock)
-    last_line_at = clock()
+    last_line_at = -math.inf if at_once else clock()
 
     def line(done: int, total: int, note: str) -> None:
         nonlocal last_line_at

@@ -153,6 +153,18 @@ def test_what_is_done_is_kept(tmp_path: Path) -> None:
     assert proposed(tmp_path, again, *many) and len(again.prompts) == 2
 
 
+def test_a_model_of_this_machine_keeps_each_passage_as_soon_as_it_is_done(tmp_path: Path) -> None:
+    """A passage takes it most of a minute: a failure in the third loses no other."""
+    counted = Model(lambda prompt: " Who built the lighthouse at Cape Orrin?")
+    way = Completing()
+    Proposer(counted, way, tmp_path / "one").propose([LAMP], lambda *_: None)
+    many = [Passage(f"{number}.md", LAMP.sentences) for number in range(9)]
+    broken = Model(lambda prompt: " Who built it?", fails_at=2 * len(counted.prompts) + 1)
+    with pytest.raises(HoldfastError, match="stopped answering"):
+        Proposer(broken, way, tmp_path / "many").propose(many, lambda *_: None)
+    assert len(list((tmp_path / "many").iterdir())) == 2
+
+
 def test_a_passage_that_the_model_refuses_is_asked_again_next_time(tmp_path: Path) -> None:
     refusing = Model(lambda prompt: Failure("too long") if "Dunlow" in prompt.text else "nothing")
     (unread,) = proposed(tmp_path, refusing, LAMP, MILL)

@@ -173,6 +173,19 @@ def test_counting_in_a_log_is_a_line_now_and_then_with_an_honest_rest(capsys):
     ]
 
 
+def test_work_that_takes_minutes_says_at_once_what_there_is(capsys):
+    clock = Clock()
+    with counting("reading", clock, at_once=True) as report:
+        report(0, 40, "passages")
+        clock.now += 3
+        report(1, 40, "too soon for a line")
+        clock.now += 8
+        report(2, 40, "passages")
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "reading: 0 of 40, passages"
+    assert second.startswith("reading: 2 of 40, passages, about")
+
+
 def test_the_collector_rests_while_libraries_load_and_works_again_afterwards():
     with loading():
         with loading():
