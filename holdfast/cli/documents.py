@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,6 +93,7 @@ def proposed_facts(memory: Memory, source: str, writer: str | None) -> Proposed:
         from holdfast.builders.documents import passages as read_passages
         from holdfast.builders.proposals import Completing, Proposer, Way, Writing
         from holdfast.cli.stream import text_model
+        from holdfast.memory.contradictions import taken_for
         from holdfast.memory.documents import PROPOSALS, sorted_out
         from holdfast.model.cache import cache_directory
         from holdfast.model.fetch import fetch
@@ -106,7 +108,10 @@ def proposed_facts(memory: Memory, source: str, writer: str | None) -> Proposed:
         proposed = Proposer(model, way, cache_directory() / PROPOSALS, memory.seed).propose(
             passages, report
         )
-    return sorted_out(proposed, memory.facts, len(passages))
+    del model  # the memory loads its own
+    facts = memory.facts
+    with loading("comparing with what is on file"):
+        return sorted_out(proposed, facts, len(passages), partial(taken_for, memory.answerer))
 
 
 def _say_left_out(file: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from holdfast.core.errors import HoldfastError
 from holdfast.memory.answer import Answer
@@ -25,20 +25,30 @@ def contradictions(answerer: Callable[[], Answerer], decided: Plan) -> tuple[str
     facts = _new_facts(decided)[:_MOST]
     if not facts or not decided.on_file:
         return ()
-    try:
-        answers = answerer().taught([fact.question for fact in facts])
-    except HoldfastError:  # an earlier lesson is damaged: who asks is told, and teaching goes on
-        return ()
     return tuple(
-        f"{quoted(fact.question)} may ask the same as {quoted(answer.fact.question)}, which stays "
-        f"on file with the answer {quoted(answer.fact.answer)}; if so, forget that one"
-        for fact, answer in zip(facts, answers, strict=True)
-        if isinstance(answer, Answer)
-        and answer.fact is not None
-        and not same_answer(answer.fact, fact)
-        and fact.answer.casefold() != answer.fact.answer.casefold()
-        and loose_key(fact.question) != loose_key(answer.fact.question)  # twins are told of anyway
+        f"{quoted(fact.question)} may ask the same as {quoted(other.question)}, which stays "
+        f"on file with the answer {quoted(other.answer)}; if so, forget that one"
+        for fact, other in zip(
+            facts, taken_for(answerer, [fact.question for fact in facts]), strict=True
+        )
+        if other is not None
+        and not same_answer(other, fact)
+        and fact.answer.casefold() != other.answer.casefold()
+        and loose_key(fact.question) != loose_key(other.question)  # twins are told of anyway
     )
+
+
+def taken_for(answerer: Callable[[], Answerer], questions: Sequence[str]) -> list[Item | None]:
+    """The fact on file that the memory takes each question for; None for none.
+
+    None for all where the memory cannot answer: an earlier lesson is damaged, of which who asks is
+    told, and teaching goes on.
+    """
+    try:
+        answers = answerer().taught(questions)
+    except HoldfastError:
+        return [None] * len(questions)
+    return [answer.fact if isinstance(answer, Answer) else None for answer in answers]
 
 
 def _new_facts(decided: Plan) -> list[Item]:

@@ -6,8 +6,8 @@ import contextlib
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.builders.proposals import Proposal
@@ -16,7 +16,9 @@ from holdfast.core.files import read_json, write_text_atomically
 from holdfast.memory.spelling import loose_key
 from holdfast.model.cache import cache_directory
 from holdfast.streams import Item, Stream, Task
-from holdfast.streams.item import counted
+from holdfast.streams.item import counted, quoted
+
+TakenFor = Callable[[Sequence[str]], Sequence[Item | None]]
 
 PROPOSALS = "documents"  # in the cache: what is proposed of each passage
 _COLUMNS = ("question", "answer", "source", "sentence")
@@ -27,7 +29,8 @@ class Proposed:
     """Pairs that were found in documents. passages: how many were read.
 
     new: that the memory does not have; known: that it has; contradicting: to which it has another
-    answer, with that; refused: how many pairs did not count, by why.
+    answer, with that; refused: how many pairs did not count, by why; repeating: of the new ones
+    those that it may have in other words, with what it has.
     """
 
     passages: int
@@ -35,6 +38,7 @@ class Proposed:
     known: tuple[Proposal, ...]
     contradicting: tuple[tuple[Proposal, str], ...]
     refused: dict[str, int]
+    repeating: dict[Proposal, str] = field(default_factory=dict)
 
     def stream(self, name: str) -> Stream:
         """The new pairs as one batch; each keeps its source and sentence."""
@@ -56,6 +60,10 @@ class Proposed:
         lines = [f"{counted(self.passages, 'passage')}: {counted(len(self.new), 'new fact')}"]
         lines += [f"on file already: {pair.question}" for pair in self.known]
         lines += [
+            f"may be on file already ({before}): {pair.question}"
+            for pair, before in self.repeating.items()
+        ]
+        lines += [
             f"on file is another answer ({answer}): {pair.question} {pair.answer}"
             for pair, answer in self.contradicting
         ]
@@ -63,8 +71,16 @@ class Proposed:
         return lines
 
 
-def sorted_out(proposals: Iterable[Proposal], facts: Iterable[Item], passages: int) -> Proposed:
-    """Pairs beside what a memory has on file. passages: how many they come from."""
+def sorted_out(
+    proposals: Iterable[Proposal],
+    facts: Iterable[Item],
+    passages: int,
+    taken_for: TakenFor = lambda questions: [None] * len(questions),
+) -> Proposed:
+    """Pairs beside what a memory has on file. passages: how many they come from.
+
+    taken_for: the fact on file for which the memory takes each question in other words, if any.
+    """
     answers = {loose_key(fact.question): fact.answer for fact in facts}
     new: list[Proposal] = []
     known: list[Proposal] = []
@@ -80,20 +96,34 @@ def sorted_out(proposals: Iterable[Proposal], facts: Iterable[Item], passages: i
             known.append(pair)
         else:
             contradicting.append((pair, before))
-    return Proposed(passages, tuple(new), tuple(known), tuple(contradicting), dict(refused))
+    repeating: dict[Proposal, str] = {}
+    others = taken_for([pair.question for pair in new]) if answers and new else ()
+    for pair, fact in list(zip(new, others, strict=False)):
+        if fact is None:
+            continue
+        before = f"{fact.answer}, if it asks the same as {quoted(fact.question, 200)}"
+        if loose_key(fact.answer) == loose_key(pair.answer):
+            repeating[pair] = before
+        else:
+            new.remove(pair)
+            contradicting.append((pair, before))
+    return Proposed(
+        passages, tuple(new), tuple(known), tuple(contradicting), dict(refused), repeating
+    )
 
 
 def write_review(proposed: Proposed, path: Path) -> None:
     """Write a CSV table of what is new and what contradicts; to be read, changed and learned.
 
-    A pair that contradicts what is on file has that in a column of its own.
+    A pair that contradicts or may repeat what is on file has that in a column of its own.
     Raises HoldfastError where it cannot be written.
     """
-    pairs = [*((pair, "") for pair in proposed.new), *proposed.contradicting]
+    new = ((pair, proposed.repeating.get(pair, "")) for pair in proposed.new)
+    pairs = [*new, *proposed.contradicting]
     rows = [
         (pair.question, pair.answer, pair.source, pair.sentence, answer) for pair, answer in pairs
     ]
-    width = len(_COLUMNS) + bool(proposed.contradicting)
+    width = len(_COLUMNS) + any(answer for _, answer in pairs)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*_COLUMNS, "on file"][:width])

@@ -15,6 +15,8 @@ from holdfast.builders.documents import Passage
 from holdfast.builders.proposals import IN_SENTENCE, Proposal
 from holdfast.builders.text_model import Report
 from holdfast.cli import documents as command
+from holdfast.memory.answer import Answer
+from holdfast.memory.answering import Answerer
 from holdfast.memory.documents import sorted_out, write_review
 from holdfast.memory.memory import Memory
 from holdfast.streams import Item, load_stream
@@ -68,6 +70,35 @@ def test_the_table_to_read_is_facts(tmp_path: Path) -> None:
     assert (tmp_path / "facts.csv").read_text().splitlines()[0] == "question,answer,source,sentence"
 
 
+def test_other_words_for_what_is_on_file(tmp_path: Path) -> None:
+    """With another answer they contradict it; with the same they stay new, and are named."""
+    asked: list[str] = []
+    in_words = [
+        pair("In what place is the brass key?", "at sea"),
+        pair("By what name does the ferry go?", "marigold"),
+    ]
+    known = dict(zip([new.question for new in in_words], MONDAY[1:], strict=True))
+
+    def taken_for(questions: Sequence[str]) -> list[Item | None]:
+        asked.extend(questions)
+        return [Item(*known[text]) if text in known else None for text in questions]
+
+    facts = [Item(*fact) for fact in MONDAY]
+    proposed = sorted_out([*in_words, *PROPOSALS], facts, 1, taken_for)
+    assert asked == [*known, WEDNESDAY[0][0]]
+    assert [fact.question for fact in proposed.new] == asked[1:]
+    key = 'in the mill, if it asks the same as "Where is the brass key?"'
+    ferry = 'Marigold, if it asks the same as "What is the ferry called?"'
+    lines = proposed.lines()
+    assert f"on file is another answer ({key}): In what place is the brass key? at sea" in lines
+    assert f"may be on file already ({ferry}): By what name does the ferry go?" in lines
+    write_review(proposed, tmp_path / "facts.csv")
+    rows = list(csv.DictReader((tmp_path / "facts.csv").read_text().splitlines()))
+    assert [row["on file"] for row in rows] == [ferry, "", "Marigold", key]
+    sorted_out(in_words, [], 1, taken_for)
+    assert len(asked) == 3  # nobody is asked where nothing is on file
+
+
 @pytest.fixture
 def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A document, and a proposer that finds the pairs of PROPOSALS in it."""
@@ -117,6 +148,26 @@ def test_learn_at_once(
     again = holdfast("learn", directory, notes, "--yes", "--json")
     counts = {"review": None, "passages": 1, "new": 0, "known": 2, "contradicting": 1, "refused": 2}
     assert json.loads(again.out) == counts
+
+
+def test_a_contradiction_in_other_words_is_left_out(
+    holdfast: Callable[..., Outcome],
+    copied: Callable[[], Path],
+    notes: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = Answerer.taught
+
+    def taught(self: Answerer, questions: Sequence[str]) -> list[Any]:
+        ferry = Answer("", MONDAY[2][1], "weights", Item(*MONDAY[2]))
+        answers = zip(questions, real(self, questions), strict=True)
+        return [ferry if text == WEDNESDAY[0][0] else answer for text, answer in answers]
+
+    monkeypatch.setattr(Answerer, "taught", taught)
+    directory = copied()
+    outcome = holdfast("learn", directory, notes, "--yes", "--json")
+    assert (json.loads(outcome.out)["new"], json.loads(outcome.out)["contradicting"]) == (0, 2)
+    assert WEDNESDAY[0][0] not in {fact.question for fact in Memory(directory).facts}
 
 
 def test_no_table_is_written_where_nothing_is_new(
