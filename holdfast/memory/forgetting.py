@@ -39,7 +39,7 @@ from holdfast.memory.record import (
 from holdfast.memory.spelling import loose_key
 from holdfast.model.adapter import State
 from holdfast.streams import Item, Task
-from holdfast.streams.batches import fact_key
+from holdfast.streams.batches import fact_key, lesson_title
 from holdfast.streams.item import question_key
 
 
@@ -212,7 +212,7 @@ def _learn(
     memory: Memory, number: int, task: Task, report: Told
 ) -> tuple[LearnedLesson, LearnedBatch]:
     seed = derive(memory.seed, "lesson", number)
-    batch = learn_batch(memory.engine(report), task, seed, partial(report, f"lesson {task.name}"))
+    batch = learn_batch(memory.engine(report), task, seed, partial(report, lesson_title(task.name)))
     return learned_lesson(number, task, batch.missed), batch
 
 

@@ -49,7 +49,14 @@ from holdfast.model.chat import chat_form
 from holdfast.model.fetch import fetch, lasting_name
 from holdfast.model.load import load_config, load_tokenizer
 from holdfast.streams import Item, Stream, Task, write_jsonl
-from holdfast.streams.batches import FACTS_FILE, fact_key, latest, newest, read_batches
+from holdfast.streams.batches import (
+    FACTS_FILE,
+    fact_key,
+    latest,
+    lesson_title,
+    newest,
+    read_batches,
+)
 from holdfast.streams.item import counted, question_key
 
 if TYPE_CHECKING:
@@ -335,7 +342,7 @@ class Memory:
         def after_step(done: int, total: int) -> None:
             listed.check()
             progress.step(done)
-            report(f"lesson {task.name}", done, total)
+            report(lesson_title(task.name), done, total)
 
         seed = derive(self._record.seed, "lesson", number)
         batch = learn_batch(engine, task, seed, after_step)

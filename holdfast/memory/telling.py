@@ -10,6 +10,7 @@ from holdfast.memory.memory import Memory
 from holdfast.memory.outcome import LessonOutcome
 from holdfast.memory.states import correction_values
 from holdfast.streams import Item
+from holdfast.streams.batches import lesson_title
 from holdfast.streams.item import counted, quoted
 
 _FEW = 3
@@ -21,7 +22,7 @@ def outcome_lines(outcome: LessonOutcome) -> list[str]:
     lines = []
     if outcome.lessons:
         several = len(outcome.lessons) > 1
-        which = f"{len(outcome.lessons)} lessons" if several else f"lesson {outcome.lessons[0]}"
+        which = f"{len(outcome.lessons)} lessons" if several else lesson_title(outcome.lessons[0])
         right = len(outcome.facts) - len(outcome.missed)
         facts = counted(len(outcome.facts), "fact")
         lines.append(f"{which}: {right} of {facts} answered from the weights")

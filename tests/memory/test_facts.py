@@ -14,7 +14,7 @@ from holdfast.memory.facts import stream_from
 from holdfast.memory.plan import plan
 from holdfast.memory.wordings import has_fact
 from holdfast.streams import Item, Stream, Task, load_stream, write_jsonl, write_released
-from holdfast.streams.batches import WORDING_OF, latest
+from holdfast.streams.batches import WORDING_OF, latest, lesson_title
 
 ITEMS = [
     Item("Who weighs the wool?", "Peder Voss", ("Voss", "Peder")),
@@ -120,3 +120,10 @@ def test_an_answer_in_another_encoding_is_the_same() -> None:
     assert has_fact(worded, latest([Task("1", (fact,))]))
     decided = plan([Task("1", (fact,))], 1, given)
     assert (decided.repeated, decided.corrected, len(decided.tasks)) == ((same,), (), 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "title"), [("3", "lesson 3"), ("monday", "lesson monday"), ("Lesson 3", "Lesson 3")]
+)
+def test_a_lesson_is_called_one_once(name: str, title: str) -> None:
+    assert lesson_title(name) == title

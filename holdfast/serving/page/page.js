@@ -244,7 +244,7 @@ function showFacts() {
       {},
       make("td", {}, fact.question),
       make("td", {}, fact.answer),
-      make("td", {}, `lesson ${fact.batch_name}`),
+      make("td", {}, /^lesson/i.test(fact.batch_name) ? fact.batch_name : `lesson ${fact.batch_name}`),
       make("td", {}, fact.source),
       ...(latest.teach ? [make("td", {}, factButtons(fact))] : []),
     ),
