@@ -36,6 +36,9 @@ def forget(
         list[str] | None,
         Option(metavar="KEY=VALUE", help="All facts that came with this value; every one holds."),
     ] = None,
+    corrected: Annotated[
+        bool, Option("--corrected", help="The former answers of all facts that were corrected.")
+    ] = False,
     dry_run: Annotated[
         bool, Option("--dry-run", help="Show what would go, and change nothing.")
     ] = False,
@@ -43,9 +46,13 @@ def forget(
 ) -> None:
     """Forget facts: they leave the list, and their lessons are learned again without them.
 
-    What was exported or copied before still has them.
+    With --corrected only what was corrected since. What was exported or copied before still has it.
     """
     require_memory(memory)
+    if corrected and (questions or task is not None or where):
+        raise HoldfastError(
+            "--corrected is for all that was corrected; leave out QUESTION, --task and --where"
+        )
     with loading():
         from holdfast.memory.forgetting import forget as forget_facts
         from holdfast.memory.forgetting import what_goes
@@ -55,17 +62,20 @@ def forget(
     questions_to_forget = [*(questions or ())]
     if task is not None or where:
         questions_to_forget += _chosen(opened, task, where or ())
-    if not questions_to_forget:
+    if not (questions_to_forget or corrected):
         raise HoldfastError(
-            "nothing to forget; give a QUESTION as it was taught, --task NAME, or --where KEY=VALUE"
+            "nothing to forget; give a QUESTION as it was taught, --task NAME, --where KEY=VALUE, "
+            "or --corrected"
         )
     if dry_run:
-        forgetting = what_goes(opened, questions_to_forget)
+        forgetting = what_goes(opened, questions_to_forget, corrected=corrected)
     else:
         with WorkBars() as report:
-            forgetting = forget_facts(opened, questions_to_forget, report)
+            forgetting = forget_facts(opened, questions_to_forget, report, corrected=corrected)
     if as_json:
         print(json_line(asdict(forgetting)))
+    elif corrected and not forgetting.facts:
+        print("no former answer is on its list of facts")
     else:
         _show(forgetting, dry_run=dry_run)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -26,7 +26,9 @@ from holdfast.memory.memory import Memory, Told
 from holdfast.memory.record import (
     CONSOLIDATION_LOCK,
     PROGRESS_OF_ALL,
+    Gone,
     LearnedLesson,
+    Record,
     finish_forgetting,
     learned_lesson,
     listed_tasks,
@@ -39,13 +41,13 @@ from holdfast.memory.record import (
 from holdfast.memory.spelling import loose_key
 from holdfast.model.adapter import State
 from holdfast.streams import Item, Task
-from holdfast.streams.batches import fact_key, lesson_title
-from holdfast.streams.item import question_key
+from holdfast.streams.batches import fact_key, latest, lesson_title
+from holdfast.streams.item import question_key, same_answer
 
 
 @dataclass(frozen=True)
 class ForgottenFact:
-    """A fact with its newest answer, and how probable that is behind the question.
+    """A fact with its newest answer, or with a former one, and how probable that is behind it.
 
     before: by the weights that had learned it; after: by those in their place, the greatest where
     there are several; untouched: by the model itself, which answers the question from now on. None
@@ -75,47 +77,52 @@ class Forgetting:
     twins: tuple[str, ...] = ()
 
 
-def what_goes(memory: Memory, questions: Iterable[str]) -> Forgetting:
-    """What :func:`forget` would do; nothing is changed, and no model is needed.
+def what_goes(
+    memory: Memory, questions: Iterable[str] = (), *, corrected: bool = False
+) -> Forgetting:
+    """What :func:`forget` would do, as it has it; nothing is changed, and no model is needed.
 
     questions: as they were taught; where no other fact has the same, in any case and punctuation.
     Raises HoldfastError for a question that is not on the list of facts.
     """
-    facts: dict[str, ForgottenFact] = {}
-    for question in questions:
-        item = _on_file(memory, question)
-        if item is None:
-            near = "".join(f"; taught is {_quote(other)}" for other in memory.nearest(question, 1))
-            raise HoldfastError(
-                f"{memory.directory}: {_quote(question)} is not on its list of facts{near}"
-            )
-        facts[question_key(item.question)] = ForgottenFact(item.question, item.answer)
-    affected = _affected(memory, facts)
-    others = {fact_key(item) for _, task in affected for item in task.items} - set(facts)
-    gone = {loose_key(fact.question) for fact in facts.values()}
+    facts = _corrected(memory) if corrected else _named(memory, questions)
+    gone = _gone(facts, corrected=corrected)
+    affected = _affected(memory, gone)
+    others = {fact_key(item) for _, task in affected for item in task.items if not gone.has(item)}
+    keys = {question_key(fact.question) for fact in facts}
+    loose = {loose_key(fact.question) for fact in facts}
     twins = (
         item.question
         for item in memory.facts
-        if loose_key(item.question) in gone and question_key(item.question) not in facts
+        if loose_key(item.question) in loose and question_key(item.question) not in keys
     )
     names = tuple(task.name for _, task in affected)
-    return Forgetting(tuple(facts.values()), names, len(others), twins=tuple(twins))
+    return Forgetting(facts, names, len(others), twins=tuple(twins))
 
 
-def forget(memory: Memory, questions: Sequence[str], report: Told = lambda *_: None) -> Forgetting:
+def forget(
+    memory: Memory,
+    questions: Sequence[str] = (),
+    report: Told = lambda *_: None,
+    *,
+    corrected: bool = False,
+) -> Forgetting:
     """Forget facts: their questions, with all their answers and wordings.
 
-    The lessons that had them, and all that share weights with these, are learned again without
-    them, and neurons of all facts are removed; so is what an interrupted consolidation left.
-    Killed, it has forgotten either nothing or all, and the same call ends it. report(what, done,
-    total).
+    corrected: instead of that, the former answers of all facts that were corrected, where there are
+    any; the newest of each stays. The lessons that had what goes, and all that share weights with
+    these, are learned again without it, and neurons of all facts are removed; so is what an
+    interrupted consolidation left. Killed, it has forgotten either nothing or all, and the same
+    call ends it. report(what, done, total).
     Raises HoldfastError for a question that is not on the list of facts, or that somebody teaches
     again meanwhile, while another process learns here, and when the disk is full; nothing is
     forgotten then.
     """
-    directory, done = memory.directory, set(map(loose_key, memory.record.forgotten))
+    memory.refresh()
+    directory, unfinished = memory.directory, memory.record.gone
+    done = set(map(loose_key, unfinished.keys))
     questions = [question for question in questions if loose_key(question) not in done]
-    what_goes(memory, questions)  # raises before anything is waited for
+    what_goes(memory, questions, corrected=corrected)  # raises before anything is waited for
     with (
         lock_directory(directory, lock=CONSOLIDATION_LOCK, parts=PARTS),
         lock_directory(directory, parts=PARTS),
@@ -125,37 +132,30 @@ def forget(memory: Memory, questions: Sequence[str], report: Told = lambda *_: N
             remove_half_written(directory)
         memory.refresh()
         remove_unnamed(directory, memory.record)
-        forgetting = what_goes(memory, questions)
-        keys = {question_key(fact.question) for fact in forgetting.facts}
+        forgetting = what_goes(memory, questions, corrected=corrected)
+        gone = _gone(forgetting.facts, corrected=corrected)
+        if gone == unfinished == Gone():
+            return forgetting
         before = memory.record
-        affected = _affected(memory, keys)
+        affected = _affected(memory, gone)
         for file in {before.lessons[number - 1].file for number, _ in affected}:
             read_lesson(directory, file)  # raises where it is damaged, before anything is learned
         learned = {
             number: _learn(memory, number, remaining, report)
             for number, task in affected
-            for remaining in without([task], keys)
+            for remaining in without([task], gone)
         }
-        facts = tuple(_measured(memory, fact, affected, learned) for fact in forgetting.facts)
-        affected_numbers = [number for number, _ in affected]
-        lessons = [
-            learned[number][0] if number in learned else lesson
-            for number, lesson in enumerate(before.lessons, start=1)
-            if number in learned or number not in affected_numbers
-        ]
-        after = replace(
-            before,
-            lessons=tuple(lessons),
-            neurons=None if affected else before.neurons,
-            consolidated=0 if affected else before.consolidated,
-            forgotten=tuple(sorted(keys)),
+        facts = tuple(
+            _measured(memory, fact, _had(affected, _gone([fact], corrected=corrected)), learned)
+            for fact in forgetting.facts
         )
+        after = _after(memory, gone, learned, {number for number, _ in affected})
         items = (item for task in memory.tasks for item in task.items)
-        forget_proposals([item for item in items if fact_key(item) in keys])
+        forget_proposals(list(filter(gone.has, items)))
         with list_of(directory):
             tasks = listed_tasks(directory, before)
-            _check_not_taught_again(memory, tasks, keys)
-            check_list(directory, without(tasks, keys), after)
+            _check_not_taught_again(memory, tasks, gone)
+            check_list(directory, without(tasks, gone), after)
             for lesson, batch in learned.values():
                 batch.write(directory, lesson.file, memory.engine().tuning.key)
             write_record(directory, after)  # from here on they are forgotten
@@ -166,6 +166,37 @@ def forget(memory: Memory, questions: Sequence[str], report: Told = lambda *_: N
         memory.refresh()
     missed = sum(len(batch.missed) for _, batch in learned.values())
     return replace(forgetting, facts=facts, answered=forgetting.others - missed)
+
+
+def _named(memory: Memory, questions: Iterable[str]) -> tuple[ForgottenFact, ...]:
+    """The facts of questions. Raises HoldfastError for one that is not on the list."""
+    facts: dict[str, ForgottenFact] = {}
+    for question in questions:
+        item = _on_file(memory, question)
+        if item is None:
+            near = "".join(f"; taught is {_quote(other)}" for other in memory.nearest(question, 1))
+            raise HoldfastError(
+                f"{memory.directory}: {_quote(question)} is not on its list of facts{near}"
+            )
+        facts[question_key(item.question)] = ForgottenFact(item.question, item.answer)
+    return tuple(facts.values())
+
+
+def _corrected(memory: Memory) -> tuple[ForgottenFact, ...]:
+    """The facts that were corrected, with each former answer that is on file yet."""
+    newest = {question_key(fact.question): fact for fact in memory.facts}
+    former = {
+        (key, item.answer): ForgottenFact(fact.question, item.answer)
+        for task in memory.tasks
+        for item in task.items
+        if (fact := newest.get(key := fact_key(item))) and not same_answer(item, fact)
+    }
+    return tuple(former.values())
+
+
+def _gone(facts: Iterable[ForgottenFact], *, corrected: bool) -> Gone:
+    pairs = frozenset((question_key(fact.question), fact.answer) for fact in facts)
+    return Gone(former=pairs) if corrected else Gone(frozenset(key for key, _ in pairs))
 
 
 def _quote(question: str) -> str:
@@ -181,11 +212,23 @@ def _on_file(memory: Memory, question: str) -> Item | None:
     return None
 
 
-def _affected(memory: Memory, keys: Iterable[str]) -> list[tuple[int, Task]]:
-    """The learned lessons whose weights have seen the facts, by their numbers from 1."""
+def _affected(memory: Memory, gone: Gone) -> list[tuple[int, Task]]:
+    """The learned lessons whose weights have seen what is forgotten, by their numbers from 1.
+
+    An adapter of all facts was taught those too whose lesson kept its own; where it is the only
+    one, the newest answers alone.
+    """
+    count = memory.record.consolidated
     lessons = list(zip(memory.record.lessons, memory.tasks, strict=False))
-    asked = set(keys)
-    seen = {lesson.file for lesson, task in lessons if not asked.isdisjoint(_keys(task))}
+    items = [item for _, task in lessons[:count] for item in task.items]
+    if len({lesson.file for lesson, _ in lessons[:count]}) == 1:
+        items = list(latest(task for _, task in lessons[:count]).values())
+    all_have = any(map(gone.has, items))
+    seen = {
+        lesson.file
+        for number, (lesson, task) in enumerate(lessons, start=1)
+        if (all_have if lesson.whole_turn and number <= count else any(map(gone.has, task.items)))
+    }
     return [
         (number, task)
         for number, (lesson, task) in enumerate(lessons, start=1)
@@ -193,19 +236,54 @@ def _affected(memory: Memory, keys: Iterable[str]) -> list[tuple[int, Task]]:
     ]
 
 
-def _check_not_taught_again(memory: Memory, tasks: Iterable[Task], keys: Iterable[str]) -> None:
-    """Raise HoldfastError where a batch that the memory has not read yet has one of the facts."""
+def _had(lessons: Iterable[tuple[int, Task]], gone: Gone) -> list[int]:
+    """The numbers of the lessons that had it."""
+    return [number for number, task in lessons if any(map(gone.has, task.items))]
+
+
+def _after(
+    memory: Memory,
+    gone: Gone,
+    learned: dict[int, tuple[LearnedLesson, LearnedBatch]],
+    affected: Collection[int],
+) -> Record:
+    """What is to be committed. learned: the lessons that were learned again, by number; affected:
+    these, and those of which nothing is left.
+    """
+    before = memory.record
+    lessons = {
+        number: learned[number][0]
+        if number in learned
+        else replace(lesson, fingerprint=remaining.fingerprint)
+        for number, (lesson, task) in enumerate(
+            zip(before.lessons, memory.tasks, strict=False), start=1
+        )
+        for remaining in without([task], gone)
+    }
+    after = tuple(lessons.values())
+    count = before.consolidated
+    is_undone = any(number <= count for number in affected)
+    return replace(
+        before,
+        lessons=after,
+        neurons=before.neurons if after == before.lessons else None,
+        consolidated=0 if is_undone else sum(number <= count for number in lessons),
+        forgotten=tuple(sorted(gone.keys)),
+        former=tuple(sorted(gone.former)),
+    )
+
+
+def _check_not_taught_again(memory: Memory, tasks: Iterable[Task], gone: Gone) -> None:
+    """Raise HoldfastError where a batch that the memory has not read yet has what is forgotten."""
     read = {(task.name, task.fingerprint) for task in memory.tasks}
     for task in tasks:
-        if (task.name, task.fingerprint) not in read and (taught := _keys(task).intersection(keys)):
+        if (task.name, task.fingerprint) not in read and (
+            taught := sorted(map(fact_key, filter(gone.has, task.items)))
+        ):
             raise HoldfastError(
-                f"{memory.directory}: {_quote(min(taught))} was taught again meanwhile, so nothing "
+                f"{memory.directory}: {_quote(taught[0])} was taught again meanwhile, so nothing "
                 "is forgotten; forget it once more if that has to go too"
             )
-
-
-def _keys(task: Task) -> set[str]:
-    return {fact_key(item) for item in task.items}
 
 
 def _learn(
@@ -220,12 +298,10 @@ def _learn(
 def _measured(
     memory: Memory,
     fact: ForgottenFact,
-    affected: Sequence[tuple[int, Task]],
+    numbers: Sequence[int],
     learned: dict[int, tuple[LearnedLesson, LearnedBatch]],
 ) -> ForgottenFact:
-    """The fact with its probabilities, where lessons had learned it."""
-    key = question_key(fact.question)
-    numbers = [number for number, task in affected if key in _keys(task)]
+    """The fact with its probabilities, where lessons had learned it. numbers: of these."""
     if not numbers:
         return fact
     engine = memory.engine()

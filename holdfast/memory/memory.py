@@ -166,7 +166,8 @@ class Memory:
         """sha256 over the model, the lessons and their facts."""
         facts = [[task.name, task.fingerprint] for task in self._tasks[: self.horizon]]
         committed = asdict(self._record)
-        del committed["consolidated"]  # which changes no answer
+        for part in ("consolidated", "former"):  # which change no answer
+            del committed[part]
         return sha256_of([committed, facts])
 
     def limits(self) -> Limits:

@@ -21,6 +21,7 @@ from holdfast.memory.memory import Memory
 from holdfast.memory.plan import free_name, twin_notices
 from holdfast.memory.record import (
     LESSONS,
+    Gone,
     LearnedLesson,
     Record,
     read_lesson,
@@ -122,7 +123,7 @@ def _united(
     for memory, other in ((earlier, later), (later, earlier)):
         asked = latest(other.tasks)
         files: dict[str, str] = {}  # the new names of its lessons' files
-        corrected = settled if memory is earlier else ()
+        corrected = Gone(frozenset(settled if memory is earlier else ()))
         still_waiting = without(memory.tasks[memory.horizon :], corrected)
         waiting += filter(None, (_unambiguous(task, asked) for task in still_waiting))
         for task, lesson in zip(memory.tasks, memory.record.lessons, strict=False):

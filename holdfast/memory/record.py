@@ -17,15 +17,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError, InUseError
 from holdfast.core.files import lock_directory, make_folder, read_json, write_json
 from holdfast.core.own import remove_named, remove_unfinished
-from holdfast.streams import Task
+from holdfast.streams import Item, Task
 from holdfast.streams.batches import FACTS_FILE, fact_key, read_batches, write_batches
 
 if TYPE_CHECKING:
@@ -70,6 +71,19 @@ class LearnedNeurons:
 
 
 @dataclass(frozen=True)
+class Gone:
+    """What is forgotten. keys: of facts, with all their answers; former: of others one answer."""
+
+    keys: frozenset[str] = frozenset()
+    former: frozenset[tuple[str, str]] = frozenset()
+
+    def has(self, item: Item) -> bool:
+        """Whether an item, or the fact that it is a wording of, is forgotten."""
+        key = fact_key(item)
+        return key in self.keys or (key, item.answer) in self.former
+
+
+@dataclass(frozen=True)
 class Record:
     """What is committed.
 
@@ -77,7 +91,8 @@ class Record:
     neurons: of the first of them, which answer no question of the memory, but what is exported;
     consolidated: how many of the first were learned at once, those included that kept their own
     adapter then; forgotten: keys of questions that the list of facts may still have, since they
-    are forgotten before it is written anew.
+    are forgotten before it is written anew; former: the same for answers that were corrected, each
+    behind the key of its question.
     """
 
     model: str
@@ -87,6 +102,12 @@ class Record:
     neurons: LearnedNeurons | None = None
     consolidated: int = 0
     forgotten: tuple[str, ...] = ()
+    former: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def gone(self) -> Gone:
+        """What the list of facts may still have, though it is forgotten."""
+        return Gone(frozenset(self.forgotten), frozenset(self.former))
 
     @property
     def is_consolidated(self) -> bool:
@@ -164,10 +185,11 @@ def read_record(directory: Path) -> Record:
             neurons,
             values.get("consolidated", 0),
             tuple(values.get("forgotten", ())),
+            tuple((key, answer) for key, answer in values.get("former", ())),
         )
         _check_types(record)
         return record
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise HoldfastError(
             f"{path}: is damaged ({type(error).__name__}: {error}); restore it, or teach the facts "
             "of facts.jsonl to a new memory"
@@ -176,7 +198,7 @@ def read_record(directory: Path) -> Record:
 
 def _check_types(record: Record) -> None:
     """TypeError for a value of another type, and for a file that lies elsewhere."""
-    texts = [record.model, record.fingerprint, *record.forgotten]
+    texts = [record.model, record.fingerprint, *record.forgotten, *chain(*record.former)]
     for lesson in record.lessons:
         texts += [lesson.name, lesson.fingerprint, lesson.file, *lesson.missed]
     files = [lesson.file for lesson in record.lessons]
@@ -204,23 +226,21 @@ def listed_tasks(directory: Path, record: Record) -> tuple[Task, ...]:
 
     Raises HoldfastError naming the line when the list is damaged.
     """
-    return without(read_batches(directory / FACTS_FILE), record.forgotten)
+    return without(read_batches(directory / FACTS_FILE), record.gone)
 
 
-def without(tasks: Iterable[Task], keys: Collection[str]) -> tuple[Task, ...]:
-    """Batches without the facts of these keys and their wordings; empty ones are left out."""
-    remaining = [
-        (task, tuple(item for item in task.items if fact_key(item) not in keys)) for task in tasks
-    ]
+def without(tasks: Iterable[Task], gone: Gone) -> tuple[Task, ...]:
+    """Batches without what is forgotten and its wordings; empty ones are left out."""
+    remaining = [(task, tuple(item for item in task.items if not gone.has(item))) for task in tasks]
     return tuple(Task(task.name, items) for task, items in remaining if items)
 
 
 def finish_forgetting(directory: Path) -> None:
     """Write the list anew without what is forgotten; for who holds the list's lock."""
     record = read_record(directory)
-    if record.forgotten:
+    if record.gone != Gone():
         write_batches(directory / FACTS_FILE, listed_tasks(directory, record))
-        write_record(directory, replace(record, forgotten=()))
+        write_record(directory, replace(record, forgotten=(), former=()))
 
 
 def learned_lesson(number: int, task: Task, missed: tuple[str, ...]) -> LearnedLesson:

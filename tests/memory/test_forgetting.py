@@ -126,6 +126,18 @@ def test_everything_can_be_forgotten(copied: Callable[[], Path]) -> None:
     assert not memory.learn(WEDNESDAY).missed and memory.horizon == 1
 
 
+def test_what_an_adapter_of_all_facts_was_taught_goes_where_the_lesson_kept_its_own(
+    copied: Callable[[], Path],
+) -> None:
+    memory = Memory(copied())
+    second = replace(memory.record.lessons[1], whole_turn=True)
+    record = replace(memory.record, lessons=(memory.record.lessons[0], second), consolidated=2)
+    write_record(memory.directory, record)
+    memory.refresh()
+    assert what_goes(memory, [GONE]).lessons == ("1", "2")
+    assert what_goes(memory, [TUESDAY[0][0]]).lessons == ("2",)
+
+
 def test_killed_at_every_instant(copied: Callable[[], Path], tmp_path: Path) -> None:
     """The same call ends it; until then all is as before, or forgotten for every reader."""
     place = copied()
@@ -287,7 +299,7 @@ def test_what_cannot_be_forgotten(
     for words, text in (
         ([near], f'"{near}" is not on its list of facts; taught is "{GONE}"'),
         (["Кто?"], '"Кто?" is not on its list of facts'),
-        ([], "nothing to forget; give a QUESTION as it was taught, --task NAME, or --where"),
+        ([], "nothing to forget; give a QUESTION as it was taught, --task NAME, --where KEY"),
         (["--task", "9"], f"--task: {place} has no batch '9'; holdfast lessons {place} lists them"),
     ):
         outcome = holdfast("forget", place, *words)
