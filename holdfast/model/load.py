@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, DynamicCache
 from transformers.pytorch_utils import Conv1D
 
 from holdfast.core.errors import HoldfastError, reason_of
@@ -49,6 +49,11 @@ def load_model(name: str | Path) -> tuple[Any, Any]:
             f"{directory}: cannot be adapted: the layers of its {type(model).__name__} hold no "
             "linear maps"
         )
+    if not keeps_keys_and_values(model):
+        raise HoldfastError(
+            f"{directory}: is a {type(model).__name__}, which keeps a state of what it has read; a "
+            "memory needs a model all of whose layers keep keys and values"
+        )
     return model.eval().requires_grad_(False), tokenizer
 
 
@@ -78,6 +83,14 @@ def load_config(directory: Path) -> Any:
     check_directory(directory)
     with _loading("configuration", directory):
         return AutoConfig.from_pretrained(directory, local_files_only=True)
+
+
+def keeps_keys_and_values(model: Any) -> bool:
+    """Whether all layers of a model keep keys and values: none is recurrent or a state space."""
+    layers = DynamicCache(config=model.config.get_text_config()).layers
+    return not getattr(model, "_is_stateful", False) and all(
+        hasattr(layer, "keys") for layer in layers
+    )
 
 
 def maps_of_layers(model: Any) -> list[str]:

@@ -14,8 +14,12 @@ from torch import nn
 from transformers import (
     BloomConfig,
     BloomForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
     GPT2Config,
     GPT2LMHeadModel,
+    Lfm2Config,
+    Lfm2ForCausalLM,
     MambaConfig,
     MambaForCausalLM,
     T5Config,
@@ -26,7 +30,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.model import load
 from holdfast.model.fetch import fetch
 from holdfast.model.fingerprint import fingerprint
-from holdfast.model.load import load_config, load_model, maps_of_layers
+from holdfast.model.load import keeps_keys_and_values, load_config, load_model, maps_of_layers
 from tests.model.standins import tiny_model, tiny_tokenizer, write_gguf
 
 
@@ -89,6 +93,25 @@ def test_an_encoder_decoder_cannot_be_adapted(cache, tmp_path) -> None:
     T5ForConditionalGeneration(config).save_pretrained(tmp_path)
     tiny_tokenizer().save_pretrained(tmp_path)
     assert "is an encoder-decoder (t5)" in one_line(tmp_path)
+
+
+def test_a_model_that_keeps_a_state_is_refused(cache, tmp_path) -> None:
+    """Also one of which a layer has keys and values, as the others here."""
+    small = {"hidden_size": 8, "num_hidden_layers": 2, "vocab_size": 9}
+    mamba = MambaForCausalLM(MambaConfig(**small, state_size=4))
+    heads = {"intermediate_size": 8, "num_attention_heads": 2, "num_key_value_heads": 1}
+    kinds = ["conv", "full_attention"]
+    hybrid = Lfm2ForCausalLM(Lfm2Config(**small, **heads, layer_types=kinds, pad_token_id=0))
+    for model in (mamba, hybrid):
+        place = tmp_path / type(model).__name__
+        model.save_pretrained(place)
+        tiny_tokenizer().save_pretrained(place)
+        assert f"is a {place.name}, which keeps a state of what it has read" in one_line(place)
+    gemma = Gemma3TextConfig(**small, **heads, head_dim=4, sliding_window=4, pad_token_id=0)
+    assert keeps_keys_and_values(Gemma3ForCausalLM(gemma))
+    bloom = BloomForCausalLM(BloomConfig(hidden_size=8, n_layer=2, n_head=2, vocab_size=9))
+    assert keeps_keys_and_values(bloom)
+    assert keeps_keys_and_values(tiny_model())
 
 
 def test_an_adapter_is_no_model(directory, tmp_path) -> None:
