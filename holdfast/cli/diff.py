@@ -106,7 +106,9 @@ def _lines(changes: Changes) -> list[str]:
     lines += _some(
         [f"~ {change.question} {change.before} -> {change.after}" for change in answers.others]
     )
-    if answers.bits is not None:
+    if answers.bits is None:
+        lines.append("plain text is read by the untouched model, so that is unchanged")
+    else:
         lines.append(f"weights alone, before: {_alone(answers.weights_before, answers.asked)}")
         lines.append(f"weights alone, now: {_alone(answers.weights_after, answers.asked)}")
         lines.append(f"the untouched model: {answers.bits:.3f} bits per byte of text")

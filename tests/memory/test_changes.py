@@ -146,6 +146,9 @@ VALUES = {
 }
 
 
+TEXT = "lain text is read by the untouched model, so that is unchanged"
+
+
 def test_the_page(tmp_path: Path) -> None:
     page = write_changes(VALUES, tmp_path / "out").read_text()
     assert json.loads((tmp_path / "out" / "diff.json").read_text()) == VALUES
@@ -155,6 +158,9 @@ def test_the_page(tmp_path: Path) -> None:
     ):  # fmt: skip
         assert text in page
     assert "Forgotten (" not in page and "http://" not in page.replace("http://www.w3.org", "")
+    assert TEXT not in page
+    lessons = {**VALUES, "answers": {**VALUES["answers"], "weights_before": None, "bits": None}}
+    assert TEXT in write_changes(lessons, tmp_path / "out").read_text()
     assert len(plot_changes(VALUES).axes) == 2
     assert len(plot_changes({**VALUES, "answers": None}).axes) == 1
 
@@ -169,6 +175,7 @@ def test_the_command(
     outcome = holdfast("diff", directory, "--since", 1, "--everyday", everyday, "--out", out)
     assert outcome.status == 0 and f"+ {TUESDAY[0][0]} {TUESDAY[0][1]}" in outcome.out
     assert "everyday questions: 0 of 1 right before, 1 now; 1 answered otherwise" in outcome.out
+    assert f"p{TEXT}\n" in outcome.out
     assert outcome.out.splitlines()[-1] == str(out) and (out / "diff.html").is_file()
     Memory(directory).write_facts([("What is the script?", "set -e\nmake")])
     lines = holdfast("diff", directory, "--since", 1, "--facts-only").out.splitlines()
