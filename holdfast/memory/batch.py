@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from itertools import compress
 from pathlib import Path
 
@@ -15,6 +16,11 @@ from holdfast.memory.record import write_lesson
 from holdfast.model.adapter import State
 from holdfast.streams import Item, Task
 from holdfast.streams.batches import WORDING_OF, fact_key, is_wording
+
+
+def lesson_title(name: str) -> str:
+    """How a lesson is named in a line: ``lesson monday``, and ``lesson 3`` where that is it."""
+    return name if name.casefold().startswith("lesson") else f"lesson {name}"
 
 
 @dataclass(frozen=True)
@@ -36,11 +42,11 @@ class LearnedBatch:
 
 
 def learn_batch(
-    engine: Engine, task: Task, seed: int, report: Callable[[int, int], None]
+    engine: Engine, task: Task, seed: int, report: Callable[[str, int, int], None]
 ) -> LearnedBatch:
     """Learn the facts of a task, each under its wordings.
 
-    report(learned, facts) is called after every step.
+    report(lesson, learned, facts) is called after every step.
     """
     facts = facts_of(task.items, engine.limits.fits)
     readings, looks = engine.read([text for fact in facts for text in fact.wordings])
@@ -53,7 +59,8 @@ def learn_batch(
     ]
     on_file = [place < fact.on_file for fact in facts for place in range(len(fact.wordings))]
     engine.attach_shape()
-    state, answered = learn_lesson(engine.reader, taught, engine.settings, seed, report)
+    told = partial(report, lesson_title(task.name))
+    state, answered = learn_lesson(engine.reader, taught, engine.settings, seed, told)
     owners = [fact.key for fact in facts for _ in range(fact.on_file)]
     return LearnedBatch(
         state,

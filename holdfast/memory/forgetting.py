@@ -11,7 +11,6 @@ import json
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 
@@ -41,7 +40,7 @@ from holdfast.memory.record import (
 from holdfast.memory.spelling import loose_key
 from holdfast.model.adapter import State
 from holdfast.streams import Item, Task
-from holdfast.streams.batches import fact_key, latest, lesson_title
+from holdfast.streams.batches import fact_key, latest
 from holdfast.streams.item import question_key, same_answer
 
 
@@ -290,7 +289,7 @@ def _learn(
     memory: Memory, number: int, task: Task, report: Told
 ) -> tuple[LearnedLesson, LearnedBatch]:
     seed = derive(memory.seed, "lesson", number)
-    batch = learn_batch(memory.engine(report), task, seed, partial(report, lesson_title(task.name)))
+    batch = learn_batch(memory.engine(report), task, seed, report)
     return learned_lesson(number, task, batch.missed), batch
 
 

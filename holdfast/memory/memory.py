@@ -49,14 +49,7 @@ from holdfast.model.chat import chat_form
 from holdfast.model.fetch import fetch, lasting_name
 from holdfast.model.load import load_config, load_tokenizer
 from holdfast.streams import Item, Stream, Task, write_jsonl
-from holdfast.streams.batches import (
-    FACTS_FILE,
-    fact_key,
-    latest,
-    lesson_title,
-    newest,
-    read_batches,
-)
+from holdfast.streams.batches import FACTS_FILE, fact_key, latest, newest, read_batches
 from holdfast.streams.item import counted, question_key
 
 if TYPE_CHECKING:
@@ -340,10 +333,10 @@ class Memory:
         engine = self.engine(report)
         listed = ListedLesson(self.directory, number, task)
 
-        def after_step(done: int, total: int) -> None:
+        def after_step(what: str, done: int, total: int) -> None:
             listed.check()
             progress.step(done)
-            report(lesson_title(task.name), done, total)
+            report(what, done, total)
 
         seed = derive(self._record.seed, "lesson", number)
         batch = learn_batch(engine, task, seed, after_step)

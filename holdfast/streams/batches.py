@@ -54,11 +54,6 @@ def write_batches(path: Path, batches: Iterable[Task]) -> None:
     write_text_atomically(path, "".join(f"{line}\n" for line in lines))
 
 
-def lesson_title(name: str) -> str:
-    """How a lesson is named in a line: ``lesson monday``, and ``lesson 3`` where that is it."""
-    return name if name.casefold().startswith("lesson") else f"lesson {name}"
-
-
 def is_wording(item: Item) -> bool:
     """Whether the item is another wording of a fact, and no fact of its own."""
     return WORDING_OF in item.details

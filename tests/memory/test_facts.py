@@ -10,11 +10,12 @@ from types import SimpleNamespace
 import pytest
 
 from holdfast import HoldfastError
+from holdfast.memory.batch import lesson_title
 from holdfast.memory.facts import stream_from
 from holdfast.memory.plan import plan
 from holdfast.memory.wordings import has_fact
 from holdfast.streams import Item, Stream, Task, load_stream, write_jsonl, write_released
-from holdfast.streams.batches import WORDING_OF, latest, lesson_title
+from holdfast.streams.batches import WORDING_OF, latest
 
 ITEMS = [
     Item("Who weighs the wool?", "Peder Voss", ("Voss", "Peder")),
