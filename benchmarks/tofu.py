@@ -44,7 +44,7 @@ Asked = tuple[str, list[str]]  # a question; its right answer and wrong ones
 @torch.no_grad()
 def per_token(engine: Engine, adapter: Adapter | None, asked: Asked) -> list[float]:
     """P(answer | question)^(1/|answer|) of each answer; adapter: None for the untouched model."""
-    readings, _ = engine.read([asked[0]] * len(asked[1]))
+    readings = engine.read(asked[:1])[0] * len(asked[1])
     using = engine.using(adapter, readings) if adapter else contextlib.nullcontext(readings)
     with using as read:
         logits = engine.reader.answer_logits(read, list(map(engine.form.answer, asked[1])))
