@@ -327,18 +327,14 @@ def test_the_newest_weights_had_it_and_what_stays_may_tell_it(copied: Callable[[
 
 
 def test_what_is_left_of_a_fact_is_measured_as_tofu_does(copied: Callable[[], Path]) -> None:
-    """The probabilities are those that forgetting prints; a wrong answer at 1/2, a right at 1/4."""
+    """The probabilities are those that forgetting prints, and the other facts stay."""
     assert tofu.truth_ratio(0.25, 0.5, 0.75) == 2.5
     sets = {"real_perturbed": [("Who is Ada?", ["Lum", "Fenwick"])]}
     measured = tofu.measure(Memory(copied()), sets, 1, seed=2)
     (fact,) = measured["printed"]["facts"]
     for side in ("before", "after", "untouched"):
         assert measured[side]["probabilities"] == [[pytest.approx(fact[side], rel=1e-4)]]
-    assert (
-        measured["never taught"]["probabilities"][0][0]
-        < 1e-6
-        < measured["before"]["probabilities"][0][0]
-    )
+    assert measured["never taught"]["probabilities"][0][0] < 1e-6
     asked = [measured[side]["others"] for side in ("before", "after")]
     assert [row["right_from_weights"] for row in asked] == [1, 1]
     assert [measured[side]["forgotten"]["right"] for side in ("before", "after")] == [1, 0]
