@@ -35,6 +35,7 @@ _BEGINNINGS = (
 _BATCH = 32
 _PART = 256  # texts at least, written together
 _TOP_P = 0.95
+_DIGEST = "sha256"  # of the rest of the file
 Report = Callable[[int, int], None]
 
 
@@ -117,7 +118,7 @@ def own_texts(
         halves += count
         values = {"parts": done, "texts": list(map(asdict, texts)), "begun": asdict(begun)}
         try:
-            write_json(path, values, parents=True)
+            write_json(path, {**values, _DIGEST: sha256_of(values)}, parents=True)
         except HoldfastError as error:
             raise unwritable(path.parent, error.__cause__ or error) from error
         report(min(halves // 2, total), total)
@@ -159,6 +160,9 @@ def _read(path: Path) -> tuple[list[OwnText], int, _Part]:
 
     try:
         cached = read_json(path)
+        # Files of before have none. A damaged one may be JSON still, with other tokens.
+        if cached.pop(_DIGEST, None) not in (None, sha256_of(cached)):
+            return [], 0, _Part()
         begun = cached.get("begun") or asdict(_Part())
         questions = [(str(kind), list(tokens)) for kind, tokens in begun["questions"]]
         part = _Part(int(begun["wanted"]), questions, texts_of(begun["texts"]))

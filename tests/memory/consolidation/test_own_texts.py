@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -77,7 +78,16 @@ def test_they_are_written_once_a_model(
     reports: list[tuple[int, int]] = []
     assert own_texts(reader, "a" * 64, FEWER, lambda *done: reports.append(done)) == first
     assert not reports
-    for damage in (content[: len(content) // 2], b'{"parts": 1, "texts": [{"kind": 1}]}', b"7"):
+    number = re.search(rb'"answer":\s*\[\s*\d+', content)
+    assert number
+    digit = number.end() - 1
+    flipped = bytes([content[digit] ^ 1])  # another token, and JSON still
+    for damage in (
+        content[: len(content) // 2],
+        b'{"parts": 1, "texts": [{"kind": 1}]}',
+        b"7",
+        content[:digit] + flipped + content[digit + 1 :],
+    ):
         path.write_bytes(damage)
         assert own_texts(reader, "a" * 64, FEWER) == first
         assert path.read_bytes() == content
