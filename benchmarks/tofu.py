@@ -2,9 +2,10 @@
 
     python -m benchmarks.tofu MEMORY FOLDER --facts 10 --seed 41 > forgetting.json
 
-FOLDER holds TOFU's two sets of common knowledge; the lessons have different names. In place of
-TOFU's retain model the affected lessons are learned without the facts, from another seed.
-Source: Maini et al. 2024, 2401.06121, with ROUGE-L where a share of right answers is taken here.
+FOLDER holds real_authors_perturbed.json and world_facts_perturbed.json of TOFU's data set. The
+memory's lessons need different names. Lessons learned without the facts, from another seed, stand
+for TOFU's retain model. Source: Maini et al. 2024, 2401.06121; the share of right answers stands
+for its ROUGE-L.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from holdfast.memory.evaluation.measure import sides_of
 from holdfast.memory.evaluation.scoring import evenly
 from holdfast.memory.forgetting import forget
 from holdfast.memory.memory import Memory
-from holdfast.memory.record import read_lesson, without
+from holdfast.memory.record import Gone, read_lesson, without
 from holdfast.model.adapter import State
 from holdfast.streams.answers import says
 from holdfast.streams.batches import fact_key
@@ -110,7 +111,7 @@ def measure(memory: Memory, sets: dict[str, list[Asked]], count: int, seed: int)
 
     learned, keys = {}, set(map(fact_key, gone))
     affected = [task for task in memory.tasks if task.name in {lesson[key] for key in keys}]
-    for task in without(affected, keys):
+    for task in without(affected, Gone(frozenset(keys))):
         start = derive(memory.seed, "never taught", task.name)
         learned[task.name] = learn_batch(engine, task, start, lambda *_: None).tensors
     sides = {"never taught": left("never", learned), "untouched": left("", {})}
@@ -135,6 +136,8 @@ def main() -> None:
     for path in sorted(options.folder.glob("*_perturbed.json")):
         rows = map(json.loads, path.read_text("utf-8").splitlines())
         sets[path.stem] = [(r["question"], [r["answer"], *r["perturbed_answer"]]) for r in rows]
+    if len(sets) != 2:
+        parser.error(f"{options.folder}: needs TOFU's two files *_perturbed.json")
     with tempfile.TemporaryDirectory() as folder:
         copy = Memory(shutil.copytree(options.memory, Path(folder) / "memory"))
         print(json.dumps(measure(copy, sets, options.facts, options.seed), indent=1))

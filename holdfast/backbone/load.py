@@ -285,10 +285,12 @@ def bfloat16_time() -> float:
     best = dict.fromkeys(products, math.inf)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # several wait for each other where other work runs
-    for _ in range(_PROBES):
-        for dtype, (states, weight) in products.items():
-            begun = time.perf_counter()
-            torch.nn.functional.linear(states, weight)
-            best[dtype] = min(best[dtype], time.perf_counter() - begun)
-    torch.set_num_threads(threads)
+    try:
+        for _ in range(_PROBES):
+            for dtype, (states, weight) in products.items():
+                begun = time.perf_counter()
+                torch.nn.functional.linear(states, weight)
+                best[dtype] = min(best[dtype], time.perf_counter() - begun)
+    finally:
+        torch.set_num_threads(threads)
     return best[torch.bfloat16] / best[torch.float32]

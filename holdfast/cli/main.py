@@ -12,7 +12,8 @@ from typing import Annotated
 
 # OpenMP's threads spin while they wait, which beside other programs keeps the thread that they wait
 # for from running. With this they sleep early; but not as early as GNU's own do where two threads
-# of a process compute, as those of a server. It is read when torch is loaded.
+# of a process compute, as those of a server. KMP_BLOCKTIME, in milliseconds, does the same for
+# LLVM's and Intel's, where ACTIVE alone would let them spin for ever. Read when torch is loaded.
 if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME"} & set(os.environ):
     os.environ |= {"GOMP_SPINCOUNT": "2000", "OMP_WAIT_POLICY": "ACTIVE", "KMP_BLOCKTIME": "1"}
 

@@ -59,8 +59,9 @@ def learn_batch(
     ]
     on_file = [place < fact.on_file for fact in facts for place in range(len(fact.wordings))]
     engine.attach_shape()
-    told = partial(report, lesson_title(task.name))
-    state, answered = learn_lesson(engine.reader, taught, engine.settings, seed, told)
+    state, answered = learn_lesson(
+        engine.reader, taught, engine.settings, seed, partial(report, lesson_title(task.name))
+    )
     owners = [fact.key for fact in facts for _ in range(fact.on_file)]
     return LearnedBatch(
         state,

@@ -46,11 +46,12 @@ from holdfast.streams.item import question_key, same_answer
 
 @dataclass(frozen=True)
 class ForgottenFact:
-    """A fact with its newest answer, or with a former one, and how probable that is behind it.
+    """A fact with an answer that goes, and how probable that is after the question.
 
-    before: by the weights that had learned it; after: by those in their place, the greatest where
-    there are several; untouched: by the model itself, which answers the question from now on. None
-    where there are no such weights, and all of them before anything is forgotten.
+    The answer is the newest one, or a former one that was corrected. before: by the weights that
+    had learned it; after: by those in their place, the greatest where there are several; untouched:
+    by the model itself. None where there are no such weights, and all of them before anything is
+    forgotten.
     """
 
     question: str
@@ -79,11 +80,15 @@ class Forgetting:
 def what_goes(
     memory: Memory, questions: Iterable[str] = (), *, corrected: bool = False
 ) -> Forgetting:
-    """What :func:`forget` would do, as it has it; nothing is changed, and no model is needed.
+    """What :func:`forget` would do; nothing is changed, and no model is needed.
 
     questions: as they were taught; where no other fact has the same, in any case and punctuation.
-    Raises HoldfastError for a question that is not on the list of facts.
+    Raises HoldfastError for a question that is not on the list of facts, and for questions beside
+    ``corrected``.
     """
+    questions = tuple(questions)
+    if corrected and questions:
+        raise HoldfastError("--corrected is for all that was corrected; leave out the questions")
     facts = _corrected(memory) if corrected else _named(memory, questions)
     gone = _gone(facts, corrected=corrected)
     affected = _affected(memory, gone)
@@ -119,7 +124,7 @@ def forget(
     """
     memory.refresh()
     directory, unfinished = memory.directory, memory.record.gone
-    done = set(map(loose_key, unfinished.keys))
+    done = set() if corrected else set(map(loose_key, unfinished.keys))
     questions = [question for question in questions if loose_key(question) not in done]
     what_goes(memory, questions, corrected=corrected)  # raises before anything is waited for
     with (
@@ -157,11 +162,11 @@ def forget(
             check_list(directory, without(tasks, gone), after)
             for lesson, batch in learned.values():
                 batch.write(directory, lesson.file, memory.engine().tuning.key)
+            with contextlib.suppress(OSError):  # which has seen them, and must not stay at a kill
+                (directory / PROGRESS_OF_ALL).unlink(missing_ok=True)
             write_record(directory, after)  # from here on they are forgotten
             finish_forgetting(directory)
         remove_unnamed(directory, after)
-        with contextlib.suppress(OSError):
-            (directory / PROGRESS_OF_ALL).unlink(missing_ok=True)
         memory.refresh()
     missed = sum(len(batch.missed) for _, batch in learned.values())
     return replace(forgetting, facts=facts, answered=forgetting.others - missed)
@@ -217,7 +222,8 @@ def _affected(memory: Memory, gone: Gone) -> list[tuple[int, Task]]:
     An adapter of all facts was taught those too whose lesson kept its own; where it is the only
     one, the newest answers alone.
     """
-    count = memory.record.consolidated
+    # Of two memories in one it is not known; all lessons may have been taught then.
+    count = memory.record.consolidated or len(memory.record.lessons)
     lessons = list(zip(memory.record.lessons, memory.tasks, strict=False))
     items = [item for _, task in lessons[:count] for item in task.items]
     if len({lesson.file for lesson, _ in lessons[:count]}) == 1:

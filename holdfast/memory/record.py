@@ -72,7 +72,7 @@ class LearnedNeurons:
 
 @dataclass(frozen=True)
 class Gone:
-    """What is forgotten. keys: of facts, with all their answers; former: of others one answer."""
+    """What is forgotten. keys: of facts that go with all answers; former: of one answer each."""
 
     keys: frozenset[str] = frozenset()
     former: frozenset[tuple[str, str]] = frozenset()

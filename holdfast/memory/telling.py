@@ -37,7 +37,7 @@ def outcome_lines(outcome: LessonOutcome) -> list[str]:
     if len(outcome.corrected) > _FEW:
         lines.append(f"corrected: {len(outcome.corrected) - _FEW} more")
     if outcome.corrected:
-        lines.append("what it was stays in the weights until holdfast forget MEMORY --corrected")
+        lines.append("former answers stay on file and in the weights: holdfast forget --corrected")
     if outcome.repeated:
         lines.append(f"learned before, not again: {_listed(outcome.repeated)}")
     lines += notice_lines(outcome.notices)

@@ -127,12 +127,15 @@ def test_everything_can_be_forgotten(copied: Callable[[], Path]) -> None:
     assert not memory.learn(WEDNESDAY).missed and memory.horizon == 1
 
 
+@pytest.mark.parametrize("consolidated", [2, 0])
 def test_what_an_adapter_of_all_facts_was_taught_goes_where_the_lesson_kept_its_own(
-    copied: Callable[[], Path],
+    copied: Callable[[], Path], consolidated: int
 ) -> None:
+    """Also in a memory made of two, which does not say how many lessons were learned at once."""
     memory = Memory(copied())
     second = replace(memory.record.lessons[1], whole_turn=True)
-    record = replace(memory.record, lessons=(memory.record.lessons[0], second), consolidated=2)
+    record = replace(memory.record, lessons=(memory.record.lessons[0], second))
+    record = replace(record, consolidated=consolidated)
     write_record(memory.directory, record)
     memory.refresh()
     assert what_goes(memory, [GONE]).lessons == ("1", "2")

@@ -76,6 +76,8 @@ def test_also_where_the_newest_waits_and_is_told_of_in_other_words(
     outcome = holdfast("forget", place, "--corrected")
     assert (outcome.status, outcome.out) == (0, "no former answer is on its list of facts\n")
     refused(holdfast("forget", place, GONE, "--corrected"), "leave out QUESTION, --task and")
+    with pytest.raises(HoldfastError, match="leave out the questions"):
+        forget(Memory(place), [GONE], corrected=True)
 
 
 def test_killed_while_former_answers_go(copied: Callable[[], Path], tmp_path: Path) -> None:
@@ -90,6 +92,7 @@ def test_killed_while_former_answers_go(copied: Callable[[], Path], tmp_path: Pa
         if key not in copies:
             copies[key] = shutil.copytree(place, tmp_path / f"instant-{len(copies)}" / "m")
 
+    (place / PROGRESS_OF_ALL).write_text("hours")  # of a consolidation, which has seen the answer
     with heard(hear):
         forget(memory, corrected=True)
     end, states = files_of(place), set()
