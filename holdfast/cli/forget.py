@@ -153,7 +153,9 @@ def _show(outcome: Forgetting, *, dry_run: bool) -> None:
     if outcome.lessons:
         count = counted(len(outcome.lessons), "lesson")
         others = counted(outcome.others, "other fact")
-        if dry_run:
+        if not outcome.others:
+            print(f"{count} {'would go' if dry_run else 'gone'}: nothing else was in it")
+        elif dry_run:
             print(f"{count} would be learned again, with {others}")
         else:
             print(

@@ -191,6 +191,10 @@ def test_the_command(holdfast: Callable[..., Outcome], copied: Callable[[], Path
     assert lines[-1] == "1 lesson learned again: 1 of 1 other fact answered from the weights"
     assert holdfast("forget", place, "--task", "2", "--json").out.count("untouched") == 2
     assert [fact.question for fact in Memory(place).facts] == [MONDAY[2][0]]
+    dry = holdfast("forget", place, MONDAY[2][0], "--dry-run")
+    assert dry.out.splitlines()[-1] == "1 lesson would go: nothing else was in it"
+    lines = holdfast("forget", place, MONDAY[2][0]).out.splitlines()
+    assert lines[-1] == "1 lesson gone: nothing else was in it"
 
 
 def test_facts_are_chosen_by_what_they_came_with(
