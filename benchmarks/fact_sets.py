@@ -170,7 +170,7 @@ def _pairs(
         waiting += [(entity, name) for name in names[:count]]
         later += [(place, entity, name) for place, name in enumerate(names[count:])]
     waiting += [(entity, name) for _, entity, name in sorted(later, key=lambda entry: entry[0])]
-    pairs = []
+    pairs: list[Any] = []
     for entity, name in waiting:
         if len(pairs) < facts and answers[name]:
             answers[name] -= 1

@@ -90,7 +90,7 @@ def a_task(learner: Learner, stream: Stream, sizes: dict[str, int]) -> Watch:
     """The third task and a row, after two short tasks in which every shape has passed once."""
     batch = learner.config.optim.batch_size
     watch = Watch()
-    learner.backbone.stop_tokens = frozenset({NO_TOKEN})  # type: ignore[misc]
+    learner.backbone.stop_tokens = frozenset({NO_TOKEN})
     for task, count in zip(stream.tasks, (batch, 2 * batch), strict=False):
         boundary.learn_task(learner, Lesson(learner.encode(task)[:count]), Progress())
     third = Lesson(learner.encode(stream.tasks[2]))
@@ -116,7 +116,7 @@ def a_task(learner: Learner, stream: Stream, sizes: dict[str, int]) -> Watch:
 def a_step(config: RunConfig, load: Any, stream: Stream, rounds: int) -> Measurement:
     """A step of the second task beside the reference's, which asks its teacher every time."""
     twins = Twins(config, load)
-    twins.learner.backbone.stop_tokens = frozenset({NO_TOKEN})  # type: ignore[misc]
+    twins.learner.backbone.stop_tokens = frozenset({NO_TOKEN})
     batch = config.optim.batch_size
     first, second = (twins.learner.encode(task)[:batch] for task in stream.tasks[:2])
     twins.both_learn(first)

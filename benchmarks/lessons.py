@@ -52,7 +52,7 @@ def _sizes(facts: int, lessons: str, size: int | None, seed: int) -> list[int]:
     if lessons == "one":
         return [facts]
     if lessons == "uneven":
-        sizes = []
+        sizes: list[int] = []
         while (missing := facts - sum(sizes)) > 0:
             sizes.append(min(draw.randint(1, MOST), missing))
         return sizes

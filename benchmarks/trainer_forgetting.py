@@ -17,7 +17,7 @@ import torch
 from datasets import Dataset
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from trl import SFTConfig, SFTTrainer
+from trl import SFTConfig, SFTTrainer  # type: ignore[attr-defined]  # it loads its names lazily
 
 from holdfast.evaluation.text import everyday_passages
 from holdfast.integrations.hf_trainer import with_anchors

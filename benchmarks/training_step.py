@@ -53,8 +53,9 @@ class Steps:
         self.student = open_workspace(twins.state, twins.settings, self.given)
         self._teacher = copy.deepcopy(self.student).requires_grad_(False).eval()
         optim = twins.config.optim
-        windows = -(-self.given.minibatches_per_epoch // optim.accumulation)
-        self.count = optim.epochs * windows
+        minibatches = self.given.minibatches_per_epoch
+        assert minibatches is not None
+        self.count = optim.epochs * -(-minibatches // optim.accumulation)
 
     def engine(self) -> list[dict[str, float]]:
         """Take the steps; the mean of every term of the objective, by epoch."""

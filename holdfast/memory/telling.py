@@ -37,7 +37,7 @@ def outcome_lines(outcome: LessonOutcome) -> list[str]:
     if len(outcome.corrected) > _FEW:
         lines.append(f"corrected: {len(outcome.corrected) - _FEW} more")
     if outcome.corrected:
-        lines.append("former answers stay on file and in the weights: holdfast forget --corrected")
+        lines.append("former answers stay until holdfast forget MEMORY --corrected removes them")
     if outcome.repeated:
         lines.append(f"learned before, not again: {_listed(outcome.repeated)}")
     lines += notice_lines(outcome.notices)

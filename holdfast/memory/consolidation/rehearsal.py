@@ -86,10 +86,13 @@ class Rehearsal(Steps):
             for side, tensor in zip("AB", pair, strict=True)
         }
         super().__init__(parameters, settings, len(facts), seed)
-        self._reader, self._facts, self._own = reader, facts, own
-        self._settings = settings
+        self._reader, self._facts, self._settings = reader, facts, settings
+        self._own = {
+            kind: [Turn(text.question, text.answer) for text in own.get(kind, ())]
+            for kind in _KINDS
+        }
         self._bfloat16 = next(reader.model.parameters()).dtype == torch.float32 and bfloat16_pays()
-        turns = (Turn(text.question, text.answer) for kind in _KINDS for text in own.get(kind, ()))
+        turns = (turn for some in self._own.values() for turn in some)
         self._untouched = UntouchedAnswers(reader, turns, settings.tokens, report)
 
     def advance(self) -> tuple[float, float]:
@@ -100,9 +103,7 @@ class Rehearsal(Steps):
             Turn(choose_wording(fact.questions, self._settings.varied, draw), fact.answer)
             for fact in chosen
         ]
-        own = [
-            Turn(text.question, text.answer) for kind in _KINDS for text in self._drawn(kind, draw)
-        ]
+        own = [turn for kind in _KINDS for turn in self._drawn(kind, draw)]
         tokens = sum(len(turn.answer) for turn in own)
         cross_entropy = mean_kl = 0.0
         self.begin_step()
@@ -121,10 +122,10 @@ class Rehearsal(Steps):
         self.end_step()
         return cross_entropy, mean_kl
 
-    def _drawn(self, kind: str, draw: random.Random) -> list[OwnText]:
+    def _drawn(self, kind: str, draw: random.Random) -> list[Turn]:
         """The own texts of a kind for a step."""
-        texts = self._own.get(kind, ())
-        return draw.sample(list(texts), min(getattr(self._settings, kind), len(texts)))
+        turns = self._own[kind]
+        return draw.sample(turns, min(getattr(self._settings, kind), len(turns)))
 
     def _autocast(self) -> torch.autocast:
         device = next(iter(self.parameters.values())).device.type
