@@ -53,16 +53,9 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         "holdfast run demo --out runs/demo": ("minutes",),
         "holdfast run demo method=sd_merge seed=42 --out runs/seed42": ("minutes",),
         "holdfast run demo stream.name=lighthouse.jsonl --out runs/lighthouse": ("minutes",),
-        "holdfast run demo stream.name=streams/llm_qa --out runs/llm_qa": ("minutes",),
-        f"{PAPER} stream real-qa --data-root sources --tasks 20 --items 50"
-        " --out streams/real_qa": (
-            "data",
-            "minutes",
-        ),
         "holdfast suite factorial --methods vanilla,replay_merge --seeds 41,42 --out studies/pair"
         " --workers 2": ("minutes",),
         "holdfast search small --out studies/small --workers 2": ("minutes",),  # run by .ci/run
-        "holdfast capability runs/demo --data-root data --limit 40": ("data", "minutes"),
         "make check": ("minutes",),  # run by .ci/run, as are the next two
         "make test": ("minutes",),
         "make docs": ("minutes",),
@@ -83,8 +76,6 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         'holdfast ask memory "who looks after the lighthouse at Cape Orrin"': ("minutes",),
         'holdfast ask memory "What is the capital of France?"': ("minutes",),
         'holdfast learn memory "What is the ferry called?" "Marigold"': ("minutes",),
-        'echo \'{"question": "Who runs the ferry?", "answer": "Ilse Marr"}\''
-        " | holdfast learn memory -": ("minutes",),
         "holdfast forget memory \"What is the wifi password of the workshop?\" --dry-run": (
             "minutes",
         ),
@@ -234,6 +225,12 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "python -m benchmarks.fact_sets harbour --facts 100 --lessons uneven --corrections 5"
         " --out corrected.jsonl": ("installation",),
+    },
+    "docs/results-chat-memory.md": {
+        "python -m benchmarks.fact_sets harbour workshop chronicle --facts 1000 --lessons 100"
+        " --corrections 50 --seed 7 --out facts.jsonl": ("installation",),
+        "holdfast learn memory facts.jsonl": ("minutes",),
+        "holdfast evaluate memory --limit 250": ("minutes",),
     },
     "docs/how-to/your-own-stream.md": {  # run by test_docs.py
         "holdfast run demo stream.name=facts.jsonl --out runs/facts": ("minutes",),

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 from holdfast.streams import Item, Stream
 
 Out = Annotated[Path, Option(help="The stream's directory; `run` takes it as stream.name.")]
-Layout = Literal["released", "jsonl", "datasets", "table"]  # how a stream is written
+Layout = Literal["released", "jsonl", "datasets"]  # of a directory that a stream is written to
+Form = Literal["released", "jsonl", "datasets", "table"]  # how a stream is written
 _WIDTH = 13
 FEW = 5
 # Of a stream's provenance; model: the one that filtered or wrote it.
@@ -49,7 +50,7 @@ def convert(
     ],
     out: Annotated[Path, Argument(metavar="OUT", help="Where to write it.")],
     to: Annotated[
-        Layout | None,
+        Form | None,
         Option(
             help="The format; by default OUT's name decides: a .jsonl file, a table (.csv, .tsv, "
             ".json, .parquet, .xlsx), or released."
@@ -170,10 +171,6 @@ def place_of(out: Path, layout: Layout) -> Path:
     """The path of a stream written to ``out``, to be given to `run`."""
     from holdfast.streams.load import DATASET_IN_DIRECTORY, JSONL_IN_DIRECTORY
 
-    if layout == "table":
-        raise HoldfastError(
-            f"--layout table: write another layout, then holdfast stream convert {out} FILE.csv"
-        )
     inside = {"jsonl": JSONL_IN_DIRECTORY, "datasets": DATASET_IN_DIRECTORY}
     if out.suffix.lower() == ".jsonl":
         if layout == "datasets":
@@ -182,7 +179,7 @@ def place_of(out: Path, layout: Layout) -> Path:
     return out / inside[layout] if layout in inside else out
 
 
-def write(stream: Stream, place: Path, layout: Layout) -> None:
+def write(stream: Stream, place: Path, layout: Form) -> None:
     """Write a stream; warn if the format loses exact case. HoldfastError if the place is taken."""
     from holdfast.streams import write_dataset, write_jsonl, write_released
 

@@ -25,7 +25,7 @@ from holdfast.core.files import read_json, write_json
 from holdfast.core.own import regular
 from holdfast.core.processes import is_rank_zero
 
-FORMAT = 2  # of config.json and study.json; the first was that of commit 6a3d55a and before
+FORMAT = 2  # of config.json and study.json; the first was that of commit 31412b6 and before
 _LONGEST = 100  # characters of a value in a message
 _FIELDS_SHOWN = 20  # differing fields shown in a message; studies may differ in hundreds
 # What sections of a configuration were called, and are called now.
@@ -185,7 +185,7 @@ def read_format(path: Path) -> Any:
     if version is None and not values.keys() & {"numbers", "study"}:
         return values
     if version != FORMAT:
-        older = "commit 6a3d55a reads it, and goes on with it"
+        older = "commit 31412b6 reads it, and goes on with it"
         advice = older if version is None else "take a newer"
         raise HoldfastError(f"{path}: was written by another version of Holdfast; {advice}")
     return values

@@ -147,7 +147,7 @@ def require_memory(directory: Path) -> None:
 
 
 def refuse_former(directory: Path) -> None:
-    """Raise HoldfastError for a memory as it was until version 6a3d55a: a trajectory with a list.
+    """Raise HoldfastError for a memory as it was until version 31412b6: a trajectory with a list.
 
     Its list of facts can be taught to a new one.
     """
@@ -155,7 +155,7 @@ def refuse_former(directory: Path) -> None:
     run = os.path.isfile(facts) and os.path.isfile(directory / "config.json")
     if run and not is_memory(directory):
         raise HoldfastError(
-            f"{directory}: is a memory as commit 6a3d55a had them on the embedded model, which "
+            f"{directory}: is a memory as commit 31412b6 had them on the embedded model, which "
             f"asks it; to go on with its facts: holdfast learn NEW {facts}"
         )
 

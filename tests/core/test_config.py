@@ -91,7 +91,7 @@ def test_a_file_of_this_format_is_read_without_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("values", [{"study": "suite"}, {"numbers": {}}, {"format": 3, "study": 1}])
 def test_another_format_is_refused_in_one_line(values: Any, tmp_path: Path) -> None:
     path = written(tmp_path / "study.json", values)
-    message = "take a newer" if "format" in values else "commit 6a3d55a reads it"
+    message = "take a newer" if "format" in values else "commit 31412b6 reads it"
     with pytest.raises(HoldfastError, match=message) as refused:
         read_format(path)
     assert "\n" not in str(refused.value) and str(path) in str(refused.value)

@@ -252,7 +252,7 @@ def test_a_run_of_an_earlier_version_is_refused_in_one_line(tmp_path: Path) -> N
     identity.write(stream, "0" * 64)
     values = json.loads((tmp_path / "config.json").read_text())
     identity.check("0" * 64)
-    for file_format, message in ((None, "commit 6a3d55a reads it"), (3, "take a newer")):
+    for file_format, message in ((None, "commit 31412b6 reads it"), (3, "take a newer")):
         (tmp_path / "config.json").write_text(json.dumps({**values, "format": file_format}))
         with pytest.raises(HoldfastError, match=message) as refused:
             identity.check("0" * 64)

@@ -195,7 +195,7 @@ def test_what_is_no_memory(holdfast, tmp_path: Path):
     taught = [("learn", tmp_path, "Who?", "Ann"), ("serve", tmp_path, "--teach", "--port", "0")]
     for verb in (*verbs, *taught):
         status, _, err = holdfast(*verb)
-        message = "commit 6a3d55a had them on the embedded model, which asks it; to go on with its "
+        message = "commit 31412b6 had them on the embedded model, which asks it; to go on with its "
         assert status == 2 and message in err and err.count("\n") == 1, (verb, err)
 
 
