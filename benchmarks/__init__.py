@@ -1,1 +1,1 @@
-"""What a step and sampling cost beside the plain reference, and facts to measure memories with."""
+"""Costs of training and sampling against the plain reference, and facts to measure memories."""

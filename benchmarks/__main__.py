@@ -1,4 +1,4 @@
-"""A training step and sampling beside the plain reference, and one table of both."""
+"""Time a training step and sampling against the plain reference; write one table of both."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROUNDS = {training_step: 5, sampling: 3}  # two minutes on two cores
 
 
 def main() -> None:
-    """Measure, write each result and the whole, print the whole."""
+    """Run both benchmarks, write each report and one of both, and print the latter."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT)
     out = parser.parse_args().out

@@ -1,13 +1,13 @@
-"""Draw facts with their probes from a set of invented ones, or from an editing set.
+"""Draw facts with their probes from sets of invented facts, or from an editing set.
 
     python -m benchmarks.fact_sets harbour --facts 100 --seed 7 --out facts.jsonl
     python -m benchmarks.fact_sets harbour chronicle --facts 500 --lessons 50 --corrections 25 \
         --out facts.jsonl
     python -m benchmarks.fact_sets --pararel FOLDER --edits 200 --out edits.jsonl
 
-`holdfast learn` takes the file, and `holdfast evaluate` finds the probes in the memory's facts. The
-set `garden` is the development set: nothing may be tuned on the others. FOLDER holds ParaRel's
-`patterns` and `triples`.
+`holdfast learn` takes the file, and `holdfast evaluate` finds the probes in the memory's facts.
+Develop on the set `garden`; tune nothing on the others. FOLDER holds ParaRel's `patterns` and
+`triples`.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from holdfast.memory.evaluation.pararel import draw_edits
 
 FOLDER = Path(__file__).parent / "facts"
 NAMES = ("harbour", "workshop", "chronicle", "garden")
-_MOST = 4  # relations of an entity, as long as there are entities
-_UNTAUGHT_ENTITIES = 0.1  # of a kind, at least three: for questions of a taught relation
+_MOST = 4  # relations per entity, until there are too few entities
+_UNTAUGHT_ENTITIES = 0.1  # fraction of each kind, at least three: entities in no fact
 
 Fact = dict[str, Any]
 
 
 @cache
 def load_set(name: str) -> dict[str, Any]:
-    """A set of the folder `facts`, by its name."""
+    """Load a set from the folder `facts`."""
     values: dict[str, Any] = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
     return values
 
@@ -52,16 +52,16 @@ def draw(
     others: int = 1,
     untaught: int = 2,
 ) -> list[Fact]:
-    """Facts of a set, in random order, each with probes in its details.
+    """Draw facts of a set, in random order, each with its probes in ``details``.
 
-    Every entity has one to four relations, and more where there are too few entities. No two facts
-    of a relation have the same answer, so the other side of a fact is certain. A tenth of the
+    Every entity has one to four relations, or more if there are too few entities. No two facts of
+    a relation have the same answer, so every reverse question has one answer. A tenth of the
     entities is in no fact.
 
-    held_out: other wordings that are never learned, None for all; others: questions of the fact's
-    relation about entities of no fact; untaught: questions about its entity, in turn of a kind
-    that no fact answers and of a relation that is taught of other entities only.
-    Raises ValueError where the set has too few.
+    Numbers per fact: held_out: other wordings, never learned, None for all; others: questions of
+    the fact's relation about entities in no fact; untaught: questions about its entity that no fact
+    answers, alternately outside all relations and of a relation that the entity's facts lack.
+    Raises ValueError if the set has too few facts.
     """
     fact_set = load_set(name)
     taught, spare = _entities(fact_set, seed)
@@ -103,9 +103,9 @@ def draw(
 
 
 def corrected(fact: Fact, seed: int, in_use: set[str]) -> Fact:
-    """The fact with an answer of its relation that no fact has; ``in_use`` is added to.
+    """Give the fact an answer of its relation that no fact has, and add it to ``in_use``.
 
-    in_use: the relation's answers that are in use. Raises ValueError when all are.
+    in_use: the relation's answers in use. Raises ValueError if that is all of them.
     """
     about = next(
         relation
@@ -123,7 +123,7 @@ def corrected(fact: Fact, seed: int, in_use: set[str]) -> Fact:
 
 
 def filled(text: str, entity: str = "", answer: str = "") -> str:
-    """A text of a set with its entity or answer, and a capital letter at its beginning."""
+    """Fill entity and answer into a text of a set, and begin it with a capital letter."""
     text = text.replace("{x}", entity).replace("{a}", answer)
     return text[:1].upper() + text[1:]
 
@@ -141,7 +141,7 @@ def _add_reverse(fact: Fact, about: dict[str, Any]) -> None:
 def _entities(
     fact_set: dict[str, Any], seed: int
 ) -> tuple[list[tuple[str, str]], dict[str, list[str]]]:
-    """The entities that may be taught, each with its kind, and those of each kind that are not."""
+    """The entities that may be taught, as (entity, kind), and those in no fact, by kind."""
     taught, spare = [], {}
     for kind, about in fact_set["kinds"].items():
         entities = _shuffled(about["entities"], seed, "spare", kind)
@@ -154,7 +154,7 @@ def _entities(
 def _pairs(
     fact_set: dict[str, Any], entities: Sequence[tuple[str, str]], facts: int, seed: int
 ) -> list[tuple[str, str]]:
-    """Entities and relations to be taught, in random order."""
+    """Draw the (entity, relation) pairs to teach, in random order."""
     of_kind: dict[str, list[str]] = defaultdict(list)
     answers = {
         relation["name"]: len(set(relation["answers"])) for relation in fact_set["relations"]
@@ -183,7 +183,7 @@ def _pairs(
 def _untaught(
     fact_set: dict[str, Any], of_entity: dict[str, set[str]], seed: int
 ) -> dict[str, list[str]]:
-    """Questions about each entity that no fact answers; both kinds in turn, to be popped."""
+    """Questions about each entity that no fact answers, both kinds in turn, to be popped."""
     kinds = {
         entity: kind for kind, about in fact_set["kinds"].items() for entity in about["entities"]
     }
@@ -210,7 +210,7 @@ def _shuffled(values: Any, seed: int, *purpose: str | int) -> list[Any]:
 
 
 def several(names: Sequence[str], facts: int, seed: int, **options: Any) -> list[Fact]:
-    """Facts of several sets, as many of each, in random order."""
+    """Draw facts of several sets, equally many of each, in random order."""
     shares = [facts // len(names) + (place < facts % len(names)) for place in range(len(names))]
     drawn = [
         fact
@@ -221,7 +221,7 @@ def several(names: Sequence[str], facts: int, seed: int, **options: Any) -> list
 
 
 def main() -> None:
-    """Draw, and write the file."""
+    """Draw the facts and write the file."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.fact_sets",
         description=__doc__,

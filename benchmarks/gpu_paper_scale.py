@@ -1,9 +1,9 @@
-"""The paper's protocol on one GPU with a 4B backbone: what a task costs, in one call.
+"""Measure what a task of the paper costs on one GPU with a 4B backbone.
 
     python -m benchmarks.gpu_paper_scale [--tokenizer DIR] [--out DIR]
 
-Weights are random, replay sequences never stop early, and every answer counts as right after the
-pass that verifies it. A few steps are also taken by the plain reference, in alternation.
+Weights are random, replay sequences never stop early, and every answer is verified once and then
+counts as right. A few steps alternate with those of the plain reference.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from holdfast.learning.progress import Progress
 from holdfast.streams import Stream
 
 NAME = "gpu_paper_scale"
-# Seconds of one NVIDIA H200 worked out on paper, a step in milliseconds: what can be asked for.
+# Attainable on one NVIDIA H200, by calculation: seconds, for a step milliseconds.
 REACH = {"sampling": 3.0, "teacher": 2.5, "training": 15.0, "a step, ms": 110.0, "row": 5.0}
 PAPER = {"layers": 36, "width": 2560, "heads": 32, "kv_heads": 8, "head": 128, "feed": 9728}
 TINY = {"layers": 2, "width": 64, "heads": 4, "kv_heads": 2, "head": 16, "feed": 128}
@@ -45,7 +45,7 @@ TINY_COUNTS = {"rank": 4, "items": 8, "epochs": 2, "samples": 16, "length": 12, 
 
 
 def random_backbone(shape: dict[str, int], words: int, tokenizer: Any, device: str) -> Backbone:
-    """Random weights of Qwen3's architecture; ``words`` of the vocabulary."""
+    """A Qwen3 model with random weights; words: the size of its vocabulary."""
     config = Qwen3Config(
         vocab_size=words,
         hidden_size=shape["width"],
@@ -67,7 +67,7 @@ def random_backbone(shape: dict[str, int], words: int, tokenizer: Any, device: s
 
 
 class Watch:
-    """The engine's stopwatch on an idle device: seconds and peak bytes of every phase."""
+    """A stopwatch for the engine that waits for the GPU: seconds and peak bytes of every phase."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -87,7 +87,7 @@ class Watch:
 
 
 def a_task(learner: Learner, stream: Stream, sizes: dict[str, int]) -> Watch:
-    """The third task and a row, after two short tasks in which every shape has passed once."""
+    """Measure the third task and a row; two short tasks before it warm up every tensor shape."""
     batch = learner.config.optim.batch_size
     watch = Watch()
     learner.backbone.stop_tokens = frozenset({NO_TOKEN})
@@ -114,7 +114,7 @@ def a_task(learner: Learner, stream: Stream, sizes: dict[str, int]) -> Watch:
 
 
 def a_step(config: RunConfig, load: Any, stream: Stream, rounds: int) -> Measurement:
-    """A step of the second task beside the reference's, which asks its teacher every time."""
+    """Time a step of task 2 against the reference, which runs its teacher at every step."""
     twins = Twins(config, load)
     twins.learner.backbone.stop_tokens = frozenset({NO_TOKEN})
     batch = config.optim.batch_size
@@ -129,7 +129,7 @@ def a_step(config: RunConfig, load: Any, stream: Stream, rounds: int) -> Measure
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure, write, print; 2 without a GPU."""
+    """Measure, write and print; return 2 without a GPU."""
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{NAME}", description=__doc__)
     parser.add_argument("--tokenizer", help="directory of a tokenizer; default: the embedded one")
     parser.add_argument("--tiny", action="store_true", help="smallest sizes, on the CPU")

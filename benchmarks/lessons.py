@@ -1,4 +1,4 @@
-"""Lay facts out in lessons of uneven sizes, with corrections in later ones."""
+"""Divide facts into lessons, with corrections of earlier facts in later lessons."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 from holdfast.core.seeding import derive
 
-MOST = 20  # facts of a lesson
+MOST = 20  # facts of a lesson of uneven size
 
 Fact = dict[str, Any]
-# A fact with another answer of its relation, none of the given ones; it adds its own to them.
+# (fact, seed, answers in use) -> the fact with an unused answer, which is added to those in use.
 Correct = Callable[[Fact, int, set[str]], Fact]
 
 
@@ -24,11 +24,11 @@ def in_lessons(
     seed: int,
     correct: Correct,
 ) -> list[Fact]:
-    """The facts in order, each with the name of its lesson as its task.
+    """The facts and corrections in order, each with the name of its lesson as its task.
 
-    lessons: ``one``; ``uneven``, of 1 to 20 facts; or how many uneven ones; size: facts of every
-    lesson instead. corrections: facts that a later lesson gives a new answer; they come on top.
-    Raises ValueError where the facts do not fit the lessons, or too few can be corrected.
+    lessons: ``one``; ``uneven``, each of 1 to 20 facts; or how many uneven ones. size: facts per
+    lesson, instead of ``lessons``. corrections: how many facts later lessons correct, in addition.
+    Raises ValueError if the facts do not fit the lessons, or too few can be corrected.
     """
     sizes = _sizes(len(facts), lessons, size, seed)
     rows: list[list[Fact]] = []
@@ -67,7 +67,7 @@ def _sizes(facts: int, lessons: str, size: int | None, seed: int) -> list[int]:
 
 
 def _correct(rows: list[list[Fact]], corrections: int, seed: int, correct: Correct) -> None:
-    """Put corrections of earlier facts into later lessons, at any place in them."""
+    """Insert corrections of facts into later lessons, at random places."""
     draw = random.Random(derive(seed, "corrections"))
     in_use: dict[tuple[str, str], set[str]] = defaultdict(set)
     for fact in (fact for row in rows for fact in row):

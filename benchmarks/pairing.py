@@ -1,7 +1,7 @@
-"""Two ways of doing the same work, timed in alternation, and the median of their ratios.
+"""Time two ways of doing the same work in alternation, and take the median of their ratios.
 
-A machine that others use slows down and recovers within seconds. Both sides of a round meet the
-same machine, so the ratio of a round holds where its seconds do not.
+A shared machine slows down and recovers within seconds. Both sides of a round run under the same
+conditions, so their ratio is reliable even if their seconds are not.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One thing measured, round by round.
+    """Values of one quantity, round by round.
 
-    engine, reference: one value a round, smaller is better; target: the least ratio asked for;
-    note: what a reader has to know, extrapolations above all.
+    engine, reference: one value per round, smaller is better; target: the least ratio wanted;
+    note: for the reader of the table, such as an extrapolation.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Measurement:
 
     @property
     def ratios(self) -> list[float]:
-        """Reference over engine, round by round: above one, the engine is the cheaper."""
+        """Reference over engine, per round; above 1 the engine is cheaper."""
         pairs = zip(self.engine, self.reference or [], strict=bool(self.reference))
         return [theirs / ours for ours, theirs in pairs]
 
@@ -53,7 +53,7 @@ class Measurement:
 
 
 def seconds(work: Work) -> float:
-    """How long one call takes, on an idle GPU at both ends where there is one."""
+    """Seconds of one call; waits for the GPU, if any, before and after."""
     gc.collect()
     synchronise()
     start = time.perf_counter()
@@ -63,13 +63,13 @@ def seconds(work: Work) -> float:
 
 
 def synchronise() -> None:
-    """Wait until the GPU, where there is one, has done what it was asked to do."""
+    """Wait until the GPU, if any, has finished its work."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
 
 def alternate(rounds: int, *works: Work, warm: bool = True) -> list[list[float]]:
-    """Seconds of every work in every round; the order turns round, each is warmed up once."""
+    """Seconds of each work in each round; odd rounds reverse the order. warm: run each before."""
     if warm:
         for work in works:
             work()

@@ -1,4 +1,4 @@
-"""Results as JSON for programs and Markdown for readers."""
+"""Write results as JSON for programs and as Markdown for readers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HEADER = ("what", "unit", "engine", "reference", "ratio", "range", "target")
 
 @dataclass(frozen=True)
 class Table:
-    """Anything that is no pair: a title, column names, rows of text."""
+    """Results other than engine-reference pairs: a title, column names, rows of text."""
 
     title: str
     header: Sequence[str]
@@ -32,7 +32,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Report:
-    """What one module measured. name: of the module; about: how, in a sentence or two."""
+    """The results of one module. name: the module's; about: the method in a sentence or two."""
 
     name: str
     title: str
@@ -47,7 +47,7 @@ Measure = Callable[[Plan], Report]
 
 
 def command(measure: Measure, rounds: int) -> None:
-    """The command line of one measurement: measure, write both files, print the table."""
+    """The command line of one benchmark: measure, write both files, print the report."""
     parser = argparse.ArgumentParser(description=measure.__doc__)
     parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("--smoke", action="store_true", help="smallest sizes: correctness only")
@@ -59,7 +59,7 @@ def command(measure: Measure, rounds: int) -> None:
 
 
 def write(directory: Path, name: str, reports: Sequence[Report]) -> None:
-    """``name``.json and ``name``.md in ``directory``."""
+    """Write ``name``.json and ``name``.md into ``directory``."""
     directory.mkdir(parents=True, exist_ok=True)
     values = {
         "machine": machine(),
@@ -71,7 +71,7 @@ def write(directory: Path, name: str, reports: Sequence[Report]) -> None:
 
 
 def as_values(report: Report) -> dict[str, object]:
-    """A report as JSON takes it, the derived numbers beside the raw ones."""
+    """A report as JSON values, with the ratios beside the raw numbers."""
     values = asdict(report)
     for written, measured in zip(values["measurements"], report.measurements, strict=True):
         written |= {"ratio": measured.ratio, "ratios": measured.ratios}
@@ -79,7 +79,7 @@ def as_values(report: Report) -> dict[str, object]:
 
 
 def markdown(reports: Sequence[Report]) -> str:
-    """The machine in one line, then every report."""
+    """One line about the machine, then every report."""
     parts = ", ".join(f"{key} {value}" for key, value in machine().items())
     return "\n\n".join([f"Measured with: {parts}.", *map(_section, reports)])
 
@@ -117,7 +117,7 @@ def _row(measurement: Measurement) -> list[str]:
 
 
 def number(value: float | None) -> str:
-    """Three figures that count; nothing for what was not measured."""
+    """Three significant digits, no decimals from 1000 on; empty for None."""
     if value is None:
         return ""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
@@ -129,7 +129,7 @@ def _lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def machine() -> dict[str, str | int]:
-    """Processor, cores, threads and versions: what a reader needs to judge a time."""
+    """Processor, cores, threads and versions, by which a reader judges a time."""
     return {
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)),

@@ -1,4 +1,4 @@
-"""Drawing a replay set from the seed token, beside `generate` in batches of 32."""
+"""Time sampling a replay set from the replay token, against `generate` in batches of 32."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from holdfast.backbone.model import Backbone
 from reference.replay import generate
 
 TARGET = 4.0
-_TIMED = 96  # sequences that the reference draws where it never stops: three of its batches
+_TIMED = 96  # sequences of the reference when it never stops: three batches; then scaled
 _TOP_P, _TEMPERATURE = 0.9, 1.0
 
 
 def measure(plan: Plan) -> Report:
-    """Seconds for 300 sequences of at most 64 tokens: with stops, and never stopping."""
+    """Seconds for 300 sequences of at most 64 tokens, with stop tokens and without."""
     count, length = (8, 12) if plan.smoke else (300, 64)
     twins = Twins(configuration("replay_merge", optim={"epochs": 4}, sampling={"samples": 32}))
     (task,) = items(1, 8 if plan.smoke else 32).tasks
@@ -77,7 +77,7 @@ def _pair(
 
 @contextmanager
 def _stopping(backbone: Backbone, stops: bool) -> Iterator[None]:
-    """Within the block the engine knows no stop token, unless ``stops``."""
+    """Take the engine's stop tokens away within the block, unless ``stops``."""
     stop_tokens: Any = backbone.stop_tokens
     if not stops:
         backbone.stop_tokens = frozenset()
@@ -88,7 +88,7 @@ def _stopping(backbone: Backbone, stops: bool) -> Iterator[None]:
 
 
 def _check(rows: list[list[int]], count: int, length: int, vocabulary: int, stops: bool) -> None:
-    """Every sequence is there, of a length that it may have, of tokens that exist."""
+    """Assert the number of sequences, their lengths, and that their tokens exist."""
     assert len(rows) == count
     for row in rows:
         assert 1 <= len(row) <= length if stops else len(row) == length

@@ -1,11 +1,11 @@
-"""Forget facts of a copy of a memory, and measure what is left: by our numbers and by TOFU's.
+"""Forget facts in a copy of a memory, and measure with our metrics and TOFU's what is left.
 
     python -m benchmarks.tofu MEMORY FOLDER --facts 10 --seed 41 > forgetting.json
 
 FOLDER holds real_authors_perturbed.json and world_facts_perturbed.json of TOFU's data set. The
-memory's lessons need different names. Lessons learned without the facts, from another seed, stand
-for TOFU's retain model. Source: Maini et al. 2024, 2401.06121; the share of right answers stands
-for its ROUGE-L.
+memory's lessons need different names. Lessons learned without the facts, from another seed,
+replace TOFU's retain model; the share of right answers replaces its ROUGE-L.
+Source: Maini et al. 2024, 2401.06121.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from holdfast.model.adapter import State
 from holdfast.streams.answers import says
 from holdfast.streams.batches import fact_key
 
-WRONG, SAMPLE = 5, 100  # answers of other facts of a relation; other wordings
-PARTS = ("right", "probability", "truth")  # of TOFU's model utility
-Asked = tuple[str, list[str]]  # a question; its right answer and wrong ones
+WRONG, SAMPLE = 5, 100  # wrong answers per question; questions in other words, at most
+PARTS = ("right", "probability", "truth")  # the parts of TOFU's model utility
+Asked = tuple[str, list[str]]  # a question; its right answer, then wrong ones
 
 
 @torch.no_grad()
 def per_token(engine: Engine, adapter: Adapter | None, asked: Asked) -> list[float]:
-    """P(answer | question)^(1/|answer|) of each answer; adapter: None for the untouched model."""
+    """P(answer | question)^(1 / tokens) of each answer; adapter: None for the untouched model."""
     readings = engine.read(asked[:1])[0] * len(asked[1])
     using = engine.using(adapter, readings) if adapter else contextlib.nullcontext(readings)
     with using as read:
@@ -53,12 +53,12 @@ def per_token(engine: Engine, adapter: Adapter | None, asked: Asked) -> list[flo
 
 
 def truth_ratio(right: float, *wrong: float) -> float:
-    """How much likelier the wrong answers are than the right one, a token. Source: eq. 1."""
+    """Mean per-token probability of the wrong answers over the right one's. Source: eq. 1."""
     return mean(wrong) / right
 
 
 def by_memory(memory: Memory, name: str, questions: list[Asked]) -> dict[str, float]:
-    """TOFU's numbers of a set, by the weights that the memory answers each question with."""
+    """TOFU's numbers for a set, each question with the weights that the memory uses for it."""
     sides, rows = sides_of(memory), []
     replies = sides.memory([question for question, _ in questions], lambda *_: None)
     for asked, reply in zip(questions, replies, strict=True):
@@ -73,11 +73,11 @@ def by_memory(memory: Memory, name: str, questions: list[Asked]) -> dict[str, fl
 
 
 def measure(memory: Memory, sets: dict[str, list[Asked]], count: int, seed: int) -> dict[str, Any]:
-    """All numbers, before and after the facts are forgotten. sets: of common knowledge."""
+    """All numbers before and after forgetting ``count`` facts. sets: common knowledge; added to."""
     engine, facts, known = memory.engine(), memory.learned, list(sets)
     gone = random.Random(seed).sample(facts, count)
     lesson = {fact_key(item): task.name for task in memory.tasks for item in task.items}
-    asked: dict[str, list[Asked]] = {}  # in the taught words first
+    asked: dict[str, list[Asked]] = {}  # by fact; the taught wording first
     for fact in facts:
         about = fact.details.get("relation")
         alike = {row.answer for row in facts if row.details.get("relation") == about}
@@ -91,7 +91,7 @@ def measure(memory: Memory, sets: dict[str, list[Asked]], count: int, seed: int)
         sets[f"{name} in other words"] = evenly([row for _, *rows in pairs for row in rows], SAMPLE)
 
     def left(label: str, weights: dict[str, State]) -> dict[str, list[Any]]:
-        """Of each fact by its lesson's weights: P(answer | wording), and the truth ratio."""
+        """P(answer | wording) and truth ratio of each fact. weights: of the lessons, by name."""
         probabilities, ratios = [], []
         for key, length in ((fact_key(f), len(engine.form.answer(f.answer))) for f in gone):
             pairs = weights.get(lesson[key], {}).items()
@@ -125,7 +125,7 @@ def measure(memory: Memory, sets: dict[str, list[Asked]], count: int, seed: int)
 
 
 def main() -> None:
-    """Measure on a copy, and print JSON."""
+    """Measure on a copy of the memory, and print JSON."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tofu", description=__doc__)
     parser.add_argument("memory", type=Path)
     parser.add_argument("folder", type=Path)

@@ -1,9 +1,9 @@
-"""What a trainer forgets, alone and with anchors: TRL's SFTTrainer on one stream of tasks.
+"""Measure what TRL's SFTTrainer forgets over a stream of tasks, alone and with anchors.
 
     python -m benchmarks.trainer_forgetting MODEL --tasks 6 --items 8
 
-MODEL: a directory or a name of the hub. Every method starts from the same factors, has the same
-batches, and is asked by greedy decoding.
+MODEL: a directory or a name of the hub. Every method starts from the same factors and sees the
+same batches; answers are decoded greedily.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ METHODS: dict[str, tuple[list[str], str]] = {
     "kfac + replay + general + merge": (["kfac", "replay", "general"], "merge"),
     "sd + general, as chats": (["sd", "general"], "shared"),
 }
-EVERYDAY = 60  # questions, evenly of those that come along
+EVERYDAY = 60  # everyday questions asked, evenly spread over Holdfast's own
 
 
 def language(model: Any, tokenizer: Any) -> tuple[float, float | None]:
-    """Bits per byte of everyday texts; the fraction of everyday questions answered in the chat.
+    """Bits per byte of everyday texts, and the fraction of everyday questions answered in a chat.
 
-    None where the model has no chat template.
+    The fraction is None if the model has no chat template.
     """
     model.eval()
     passages = [passage.text for passage in everyday_passages()]
@@ -95,7 +95,7 @@ def recalled(model: Any, tokenizer: Any, rows: list[dict[str, str]]) -> float:
 def learn(
     name: str, place: str, tasks: list[list[dict[str, str]]], epochs: int
 ) -> tuple[list[list[float]], tuple[float, float | None]]:
-    """The matrix of recall, a row after each task; and the language that is left."""
+    """Train on all tasks; return recall by row after each, and ``language`` after the last."""
     names, rule = METHODS[name]
     torch.manual_seed(0)
     tokenizer = AutoTokenizer.from_pretrained(place)
@@ -136,7 +136,7 @@ def learn(
 
 
 def told_language(bits: float, everyday: float | None) -> str:
-    """For two columns of the table."""
+    """The two columns of the table for a result of ``language``."""
     return f"{bits:.3f} | {'' if everyday is None else f'{everyday:.0%}'}"
 
 

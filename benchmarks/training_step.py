@@ -1,4 +1,4 @@
-"""One optimiser step: forward, losses, backward, clipping and AdamW, beside the reference's."""
+"""Time an optimiser step, from forward pass to AdamW, against the plain reference."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ TARGETS = {"vanilla": 2.0, FULL: 3.0}
 
 
 class Steps:
-    """All optimiser steps of the twins' next task; each call of a side takes them once more.
+    """The optimiser steps of the twins' next task; each call of a side takes them all again.
 
-    Both sides are at the same boundary, in a fresh workspace; called equally often, both have
-    taken the same steps. count: optimiser steps a call; past: what the engine's previous model
-    said; given: the reference's view of the task.
+    Both sides begin at the same boundary, in a fresh workspace; after equally many calls, both have
+    taken the same steps. count: optimiser steps per call; past: outputs of the engine's previous
+    model; given: the reference's view of the task.
     """
 
     def __init__(self, twins: Twins, sequences: Sequences) -> None:
@@ -58,12 +58,12 @@ class Steps:
         self.count = optim.epochs * -(-minibatches // optim.accumulation)
 
     def engine(self) -> list[dict[str, float]]:
-        """Take the steps; the mean of every term of the objective, by epoch."""
+        """Take the steps; return the mean of every term of the objective, by epoch."""
         learner = self.twins.learner
         return optimise(learner, self.task, Lesson(self.sequences), self.past, Progress())
 
     def reference(self) -> list[dict[str, float]]:
-        """Take the steps, the teacher asked at each; every term of the objective, by step."""
+        """Take the steps, running the teacher at each; return every term, by step."""
         teacher = self._teacher if self.task > 1 else None
         _, terms = optimisation.optimise(
             self.student,
@@ -77,7 +77,7 @@ class Steps:
 
 
 def measure(plan: Plan) -> Report:
-    """Milliseconds a step of three methods in their second task, where every anchor acts."""
+    """Milliseconds per step of three methods in their second task, where every anchor acts."""
     measured = []
     for method in METHODS if not plan.smoke else METHODS[-1:]:
         config = step_configuration(method, samples=8 if plan.smoke else 64)
@@ -105,7 +105,7 @@ def measure(plan: Plan) -> Report:
 
 
 def step_configuration(method: str, samples: int = 64) -> RunConfig:
-    """The paper's optimiser settings, one epoch, samples of a length that is quick to draw."""
+    """The paper's optimiser settings for one epoch, with samples short enough to draw quickly."""
     sections = {
         "optim": {"epochs": 1},
         "sampling": {"samples": samples, "max_new_tokens": 48, "temperature": 1.0},
@@ -114,7 +114,7 @@ def step_configuration(method: str, samples: int = 64) -> RunConfig:
 
 
 def second_task(config: RunConfig, count: int, load: Loader | None = None) -> Steps:
-    """Both sides at the first step of their second task of ``count`` items."""
+    """Bring both sides to the first step of their second task; count: items per task."""
     twins = Twins(config, load)
     first, second = (twins.learner.encode(task) for task in items(2, count).tasks)
     twins.both_learn(first)

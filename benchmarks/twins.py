@@ -21,24 +21,24 @@ from reference.translation import reference_task, settings_of
 
 FULL = "si_sd_replay_merge"
 METHODS = ("vanilla", "replay_merge", FULL)
-GENERATED_AT_ONCE = 32  # the recipe's generation batch
-NO_TOKEN = 1 << 30  # as the end of a sequence: it never comes
+GENERATED_AT_ONCE = 32  # the generation batch of the paper's recipe
+NO_TOKEN = 1 << 30  # as a stop token: no vocabulary has it
 
 Loader = Callable[[], Backbone]
 
 
 def configuration(method: str, **sections: Any) -> RunConfig:
-    """The paper's settings with the end of a sequence learned; sections: what differs."""
+    """The paper's settings plus an appended end of sequence; sections: settings that differ."""
     return RunConfig.of({"method": method, "template": {"append_eos": True}, **sections})
 
 
 def items(tasks: int, count: int) -> Stream:
-    """Symbol-QA, the same for every benchmark."""
+    """A stream of Symbol-QA; every benchmark uses the same seed."""
     return symbol_qa(tasks=tasks, items=count, seed=7)
 
 
 class Twins:
-    """Both learners, each with a backbone of its own; they see the same sequences."""
+    """Both learners, each with its own backbone, on the same sequences."""
 
     def __init__(self, config: RunConfig, load: Loader | None = None) -> None:
         load = load or (lambda: load_backbone(config.backbone))
@@ -51,22 +51,22 @@ class Twins:
         self.state = State(self.twin.model)
 
     def engine_learns(self, sequences: Sequences) -> TaskReport:
-        """The engine's next task, without its row."""
+        """Let the engine learn its next task, without evaluating it."""
         return learn_task(self.learner, Lesson(sequences), Progress())
 
     def reference_task(self, sequences: Sequences, replay: Sequences) -> ReferenceTask:
-        """The reference's next task with the engine's draws."""
+        """The reference's next task, with the engine's random draws."""
         return reference_task(self.learner, self.state.completed + 1, sequences, replay)
 
     def both_learn(self, sequences: Sequences) -> None:
-        """One task on both sides, from the same draws."""
+        """Let both sides learn one task, with the same random draws."""
         report = self.engine_learns(sequences)
         run_task(self.state, self.settings, self.reference_task(sequences, report.replay))
 
     def hand_over(self) -> Any:
-        """The reference's model with the engine's weights, where nothing but them counts.
+        """Copy the engine's weights into the reference's backbone, and return that model.
 
-        The rule must fold its factors: the dense matrices are then the whole model.
+        The allocation rule must merge, so that the dense matrices are the whole model.
         """
         assert self.learner.allocation.after_task == "merge"
         with torch.no_grad():

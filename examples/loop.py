@@ -1,9 +1,9 @@
 """One of the paper's methods without abstractions: transformers, PEFT and torch.
 
-A model learns one task after another. Four things keep what it knew (``si_sd_replay_merge`` in the
-paper): it replays what it writes itself, it is distilled from the model before the task on the
-task's own sequences, coordinates that mattered resist, and every task has fresh low-rank factors
-that are merged at its end. There is no replay token and no warm-up here, which `holdfast run` has.
+A model learns one task after another. Four things slow its forgetting (``si_sd_replay_merge`` in
+the paper): it replays its own samples, it is distilled from the model before the task on the task's
+own sequences, a penalty holds coordinates that mattered (SI), and every task trains fresh low-rank
+factors that are merged at its end. `holdfast run` also has a replay token and a warm-up.
 
     python examples/loop.py PATH_OF_A_MODEL        # `holdfast fetch smollm2` prints one
 """
@@ -21,14 +21,14 @@ TASKS = [
     [("What is the ferry called?", "Grey Tern"), ("When does the Grey Tern sail?", "at noon")],
 ]
 EPOCHS, BATCH, RATE, CLIP = 12, 2, 1e-3, 1.0
-SAMPLES, LENGTH = 12, 32  # sequences that the model writes before a task, and their tokens
+SAMPLES, LENGTH = 12, 32  # sequences sampled before a task, and their length in tokens
 REPLAY, REPLAY_TEMPERATURE = 0.5, 2.0  # w and tau_D
 DISTIL, DISTIL_TEMPERATURE = 1.0, 5.0  # lambda_F and tau_F
 SI, DAMPING = 1.0, 0.1  # lambda_SI and xi
 
 
 def encode(tokenizer, question, answer=""):
-    """Token ids; an item ends with the end-of-sequence token."""
+    """Token ids of a prompt or, with an answer, of an item and the end-of-sequence token."""
     text = f"Question: {question}\nAnswer:"
     if not answer:
         return tokenizer(text)["input_ids"]
@@ -36,7 +36,7 @@ def encode(tokenizer, question, answer=""):
 
 
 def pad(sequences):
-    """ids and mask of real tokens, both [batch, length]."""
+    """Token ids and the mask of real tokens, both [batch, length]."""
     rows = [torch.tensor(one) for one in sequences]
     ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
     lengths = torch.tensor([len(one) for one in rows])
@@ -44,7 +44,7 @@ def pad(sequences):
 
 
 def predictions(model, sequences):
-    """Logits [n, vocabulary] and targets [n] of every predicted token, one after another."""
+    """Logits [n, vocabulary] and targets [n] of all predicted tokens of a batch."""
     ids, mask = pad(sequences)
     logits = model(input_ids=ids, attention_mask=mask.long(), use_cache=False).logits
     return logits[:, :-1][mask[:, 1:]], ids[:, 1:][mask[:, 1:]]
@@ -52,14 +52,14 @@ def predictions(model, sequences):
 
 @torch.no_grad()
 def teacher_logits(model, sequences):
-    """The logits of the model as it is, one tensor a sequence: the teacher's."""
+    """The teacher's logits: those of the current model, [n, vocabulary] for each sequence."""
     model.eval()
     return [predictions(model, [one])[0] for one in sequences]
 
 
 @torch.no_grad()
 def sample_replay(model, tokenizer):
-    """Sequences that the model writes from its first token on.  eq. app-replay-generate."""
+    """Sample sequences that begin with the bos (or eos) token.  eq. app-replay-generate."""
     model.eval()
     first = tokenizer.bos_token_id or tokenizer.eos_token_id
     drawn = model.generate(
@@ -95,14 +95,14 @@ def trainable(model):
 
 
 def learn(model, sequences, samples, si_state):
-    """One task.  si_state: SI's importance and reference, None before the first; returns the new.
+    """Learn one task.  si_state: SI's importance and reference, None at first; returns the new.
 
     Source: alg. replay, alg. weight-anchors, alg. app-task-boundary.
     """
     factors = trainable(model)
     start = {name: parameter.detach().clone() for name, parameter in factors.items()}
     path = {name: torch.zeros_like(parameter) for name, parameter in factors.items()}
-    # The student before its first step is the previous model, so it is asked once, here.
+    # The student before its first step is the previous model, so the teacher runs once, here.
     task_teacher, replay_teacher = teacher_logits(model, sequences), teacher_logits(model, samples)
     optimizer = torch.optim.AdamW(factors.values(), lr=RATE, weight_decay=0.01)
     turn = 0
@@ -146,9 +146,9 @@ def learn(model, sequences, samples, si_state):
 
 @torch.no_grad()
 def merge(model):
-    """Add every update to its matrix, then begin new factors with B = 0.  eq. app-merge.
+    """Add every update to its dense matrix and draw new factors with B = 0.  eq. app-merge.
 
-    SI keeps its importance and reference: a coordinate keeps its place (app:coordinate-compat).
+    SI's importance and reference stay, for the entries at the same places (app:coordinate-compat).
     """
     for layer in model.modules():
         if "default" in getattr(layer, "lora_A", {}):
@@ -160,7 +160,7 @@ def merge(model):
 
 @torch.no_grad()
 def recall(model, tokenizer, task):
-    """How many questions of a task are answered exactly, greedily."""
+    """How many questions of a task the model answers exactly, by greedy decoding."""
     model.eval()
     right = 0
     for question, answer in task:

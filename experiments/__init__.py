@@ -1,1 +1,1 @@
-"""Studies that are run from a clone of the repository; nothing of them is in the package."""
+"""Studies that run from a clone of the repository; the package does not contain them."""

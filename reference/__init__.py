@@ -1,7 +1,6 @@
-"""The paper, written down once more as plainly as possible: slow, short, one file a mechanism.
+"""The paper's equations as plain code: slow and short, one file per mechanism.
 
-It holds every equation with torch, transformers, PEFT and `generate`, in whatever dtype the
-tensors arrive in. The engine is tested against it and timed against it. It imports nothing from
-the package, and the package imports nothing from here. See README.md for the map from equation
-to file.
+It uses torch, transformers and PEFT, and computes in the dtype of the tensors it is given. The
+engine, the package `holdfast`, is tested and timed against it and does not import it; here only
+translation.py imports the engine. README.md lists the equations of each file.
 """

@@ -13,9 +13,9 @@ ACCUMULATED = "accumulated"
 
 
 def attach(backbone, target_modules, rank, alpha, dropout=0.0, past=()):
-    """A PEFT model with one trainable adapter, Kaiming A and zero B, around the backbone itself.
+    """Attach one trainable PEFT adapter, Kaiming A and zero B, to the backbone itself (no copy).
 
-    past: O-LoRA's completed factors, one dict module -> (A*, B*) a task. They become one frozen
+    past: O-LoRA's completed factors, one dict module -> (A*, B*) per task. They become one frozen
     adapter of rank (t - 1) r at the same scale rho. It is part of the represented matrix, so it
     gets no dropout. Source: eq. app-lora, app-olora-forward.
     """
@@ -47,13 +47,13 @@ def attach(backbone, target_modules, rank, alpha, dropout=0.0, past=()):
 
 
 def adapted(model):
-    """The adapted linear modules by their names in the backbone."""
+    """The adapted linear modules, by their names in the backbone."""
     modules = model.base_model.model.named_modules()
     return {name: module for name, module in modules if isinstance(module, LoraLayer)}
 
 
 def factors(model, adapter=CURRENT):
-    """module -> (A [r, d_in], B [d_out, r]), the live parameters."""
+    """The live parameters: module -> (A [r, d_in], B [d_out, r])."""
     return {
         name: (module.lora_A[adapter].weight, module.lora_B[adapter].weight)
         for name, module in adapted(model).items()
@@ -61,7 +61,7 @@ def factors(model, adapter=CURRENT):
 
 
 def coordinates(model):
-    """The trainable tensors under the names weight anchors know them by, across all tasks."""
+    """The trainable tensors as <module>.A and <module>.B, the names that weight anchors use."""
     named = {}
     for module, (A, B) in factors(model).items():
         named[f"{module}.A"] = A

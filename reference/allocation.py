@@ -1,4 +1,4 @@
-"""Shared, merged and O-LoRA: what the factors represent and what O-LoRA adds to the loss.
+"""The dense matrix under shared LoRA, merged LoRA and O-LoRA, and what O-LoRA adds to a step.
 
 W: [d_out, d_in]; A: [r, d_in]; B: [d_out, r]; scale: rho = alpha / r.
 """
@@ -26,7 +26,7 @@ def concatenate(past):
 
 
 def o_lora_weight(W_0, pairs, scale):
-    """W_0 + rho sum_s B_s A_s over the pairs (A_s, B_s), the current one last if any.
+    """W_0 + rho sum_s B_s A_s over the pairs (A_s, B_s), the current pair last, if any.
 
     Source: eq. app-olora-forward, app-olora-sum.
     """

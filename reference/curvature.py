@@ -9,7 +9,7 @@ from reference.adapters import factors
 
 
 def drawn_tokens(logits, uniforms, temperature):
-    """One token a row from softmax(logits / temperature): the inverse of its cumulative sums.
+    """Draw one token per row from softmax(logits / temperature), by inverting its cumulative sums.
 
     logits: [n, vocabulary]; uniforms: [n], in [0, 1).
     """
@@ -27,11 +27,11 @@ def drawn_tokens(logits, uniforms, temperature):
 def kronecker_factors(model, modules, sequences, uniforms, temperature, prompts=(), questions=1.0):
     """module -> (S [d_in, d_in], G [d_out, d_out]), means over all predicting positions.
 
-    S = E[x x^T] over the inputs of the module, G = E[g g^T] over the gradients at its outputs of
-    temperature * log softmax(logits / temperature) of a token drawn at every position. The model
-    is put into evaluation mode. modules: name -> linear module; uniforms: of each sequence one
-    number a predicting position; prompts: of each sequence, how many of its tokens ask; the
-    likelihood of these weighs the root of ``questions``.
+    S = E[x x^T] with x the module's input, G = E[g g^T] with g the gradient at its output of
+    temperature * log softmax(logits / temperature) of a token drawn at every position. Puts the
+    model into evaluation mode. modules: name -> linear module; uniforms: per sequence, one number
+    per predicting position; prompts: per sequence, the length of its question in tokens;
+    questions: the log-likelihoods of question tokens are multiplied by its square root.
     """
     model.eval()
     prompts = list(prompts) or [0] * len(sequences)
@@ -52,7 +52,7 @@ def kronecker_factors(model, modules, sequences, uniforms, temperature, prompts=
 
 
 def one_sequence(model, modules, sequence, numbers, temperature, weights):
-    """module -> inputs [n, d_in] and module -> gradients at the outputs [n, d_out]."""
+    """Two dicts by module: inputs [n, d_in], and gradients at the outputs [n, d_out]."""
     inputs, outputs = {}, {}
 
     def keep(name):
@@ -73,7 +73,7 @@ def one_sequence(model, modules, sequence, numbers, temperature, weights):
 
 
 def mean(one, count, other, other_count):
-    """The mean of two curvatures, weighted by items; None: there is none."""
+    """The mean of two curvatures, weighted by their items; either may be None (none yet)."""
     if one is None or other is None:
         return other if one is None else one
     share = count / (count + other_count)

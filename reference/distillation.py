@@ -14,5 +14,5 @@ def function_loss(teacher_logits, student_logits, mask, temperature, divergence=
 
 
 def general_loss(untouched_logits, student_logits, mask, temperature, divergence=forward_kl):
-    """The same of the model before its first task, on text that it wrote. Not from the paper."""
+    """function_loss from the model before task 1, on text it sampled. Holdfast's own."""
     return function_loss(untouched_logits, student_logits, mask, temperature, divergence)

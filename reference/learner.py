@@ -11,7 +11,7 @@ from reference.state import Result
 
 
 def run_task(state, settings, task):
-    """Learn one task: state becomes the state after it. Source: alg:app-task-boundary."""
+    """Learn one task and update ``state`` in place. Source: alg:app-task-boundary."""
     student = open_workspace(state, settings, task)
     teacher = None
     replay_minibatches = None
@@ -19,8 +19,8 @@ def run_task(state, settings, task):
         state.untouched = copy.deepcopy(student).requires_grad_(False).eval()
     needs_teacher = settings.replay_weight is not None or settings.function_strength is not None
     if state.completed > 0 and needs_teacher:
-        # With B_t = 0 in a fresh workspace, the student before its first step is the model
-        # after the previous task under every rule.
+        # Under every rule the student before its first step is the model after the previous
+        # task: a fresh workspace has B_t = 0.
         teacher = copy.deepcopy(student).requires_grad_(False).eval()
     if state.completed > 0 and settings.replay_weight is not None:
         replay_minibatches = task.replay_minibatches
@@ -51,7 +51,7 @@ def run_task(state, settings, task):
 
 
 def hold_curvature(student, state, settings, task):
-    """What the task must hold, and how strongly, before its first step."""
+    """Before the first step: set the S and G of the curvature penalty, and its strength."""
     state.start, state.held = adapters.copied(adapters.factors(student)), None
     if settings.curvature_strength is None:
         return
@@ -78,7 +78,7 @@ def hold_curvature(student, state, settings, task):
 
 
 def hold_positions(student, state, settings, task):
-    """The positions of general text, and how strongly all are held, before the first step."""
+    """Before the first step: set the paired penalty's weights; on task 1 take general positions."""
     if settings.pairs_strength is None:
         return
     if state.completed == 0:
@@ -131,7 +131,7 @@ def open_workspace(state, settings, task):
 
 
 def consolidate_weight_anchors(student, start, path, state, settings, task):
-    """New importance, Fisher and reference in the task's own coordinates.
+    """Update the states of SI, curvature, pairs and EWC, in the coordinates of this task.
 
     Source: alg:weight-anchors.
     """
@@ -183,7 +183,7 @@ def consolidate_weight_anchors(student, start, path, state, settings, task):
 
 
 def close_workspace(student, state, settings, steps):
-    """Keep, merge or append the trained factors. A fresh workspace opens with the next task."""
+    """Keep, merge or append the trained factors; ``open_workspace`` makes the next task's."""
     final = adapters.copied(adapters.factors(student))
     rho = settings.alpha / settings.rank
     dense = {}

@@ -9,10 +9,10 @@ from reference.sequences import logits_of, pad_right, sft_loss
 
 
 def minibatch_terms(student, teacher, minibatch, replay_minibatch, state, settings, general=None):
-    """Every term of one minibatch but O-LoRA's, unweighted, with `current`, `fit` and `total`.
+    """Every term of one minibatch except O-LoRA's, unweighted; and `current`, `fit` and `total`.
 
     minibatch, replay_minibatch: lists of token id lists; replay_minibatch None means a_D = 0.
-    general: sequences of general text, None where no anchor holds it.
+    general: sequences of general text, None if no anchor uses it.
     Source: eq. app-fit, app-objective.
     """
     input_ids, mask = pad_right(minibatch, settings.pad_id, student.device)
@@ -87,7 +87,7 @@ def o_lora_terms(student, state):
 
 
 def past_A(state):
-    """module -> A_<t, empty on the first task."""
+    """module -> A_<t; empty on the first task."""
     if not state.past:
         return {}
     return {
@@ -97,11 +97,11 @@ def past_A(state):
 
 
 def backpropagate(student, teacher, pairs, state, settings):
-    """Leave the complete objective's gradient of one window in `.grad`, unclipped.
+    """Leave the unclipped gradient of the complete objective over one window in `.grad`.
 
-    pairs: (minibatch, replay minibatch or None) and, where it is held, general text;
-    `settings.accumulation` of them, or fewer at an incomplete final window. Returns SI's fit
-    gradient, or None, and the mean of each term.
+    pairs: (minibatch, replay minibatch or None), with general text as a third if an anchor uses
+    it; `settings.accumulation` of them, or fewer in an epoch's last window. Returns SI's fit
+    gradient, None without SI, and the mean of each term.
     Source: eq. app-objective, alg:weight-anchors.
     """
     theta = adapters.coordinates(student)
@@ -121,7 +121,7 @@ def backpropagate(student, teacher, pairs, state, settings):
             sums[name] = sums.get(name, 0.0) + value.item()
     means = {name: value / len(pairs) for name, value in sums.items()}
 
-    # An incomplete window becomes the mean over the minibatches that it has.
+    # The gradient of an incomplete window is the mean over its minibatches too.
     adjustment = settings.accumulation / len(pairs)
     for name, value in theta.items():
         value.grad.mul_(adjustment)

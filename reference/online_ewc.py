@@ -46,7 +46,7 @@ def update(running, normalised, decay):
 
 
 def penalty(running, reference, current):
-    """Sum over coordinates of F * (theta - theta*)^2, without a second decay.
+    """Sum over coordinates of F * (theta - theta*)^2; the running Fisher F has decayed already.
 
     Source: eq. app-online-ewc-penalty.
     """

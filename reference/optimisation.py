@@ -9,7 +9,7 @@ from reference.objective import backpropagate
 
 
 def optimise(student, teacher, replay_minibatches, state, settings, task):
-    """All optimizer steps of the task: SI's path integral omega and the terms at each step."""
+    """Take a task's optimizer steps; return SI's path integral omega and the terms of each step."""
     theta = adapters.coordinates(student)
     optimizer = torch.optim.AdamW(
         theta.values(), lr=settings.learning_rate, weight_decay=settings.weight_decay
@@ -40,7 +40,7 @@ def optimise(student, teacher, replay_minibatches, state, settings, task):
 
 
 def accumulation_windows(pairs, accumulation, minibatches_per_epoch=None):
-    """Consecutive minibatches, `accumulation` a window; the last of an epoch may be shorter."""
+    """Windows of `accumulation` consecutive minibatches; an epoch's last one may be shorter."""
     per_epoch = minibatches_per_epoch or len(pairs)
     windows = []
     for start in range(0, len(pairs), per_epoch):

@@ -1,4 +1,4 @@
-"""Sequential OSRM: start each task where the past tasks' mean features have least energy."""
+"""Sequential OSRM: A starts in directions where past tasks' mean features have least energy."""
 
 import torch
 
@@ -9,8 +9,8 @@ from reference.sequences import logits_of, pad_right
 def feature_means(model, adapted, sequences, budget, batch_size, pad_id):
     """The mean input vector [d_in] of every adapted module over the first `budget` sequences.
 
-    adapted: name -> module whose first input is what A_j is applied to; sequences: token id lists
-    in task order. Padded positions count, and every batch has equal weight.
+    adapted: name -> module, A_j is applied to its first input; sequences: token id lists in task
+    order. Padded positions count, and every batch has equal weight.
     Source: eq. app-osrm-feature.
     """
     model.eval()
@@ -48,7 +48,7 @@ def smallest_right_singular_vectors(H, rank):
 
 
 def initial_A(kaiming_A, V_min_transposed):
-    """kappa V_min^T, kappa the mean row norm of the ordinary draw. Both arguments: [r, d_in].
+    """kappa V_min^T, kappa the mean row norm of the Kaiming draw. Both arguments: [r, d_in].
 
     Source: eq. app-osrm-init.
     """

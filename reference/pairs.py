@@ -1,4 +1,4 @@
-"""The paired curvature anchor: positions with all that the maps read and are asked there.
+"""The paired curvature anchor: positions, each with the inputs and gradients of all modules.
 
 Holdfast's own; see holdfast/anchors/pairs.py.
 """
@@ -12,8 +12,8 @@ from reference.curvature import one_sequence
 def taken(model, modules, sequences, uniforms, keys, count, temperature, prompts, questions, dense):
     """The ``count`` predicting positions with the smallest keys.
 
-    uniforms, keys: of each sequence one number a predicting position; prompts, questions: as of
-    :func:`reference.curvature.kronecker_factors`; dense: module -> W of the model as it is.
+    uniforms, keys: per sequence, one number per predicting position; prompts, questions: as in
+    :func:`reference.curvature.kronecker_factors`; dense: module -> W of the current model.
     """
     model.eval()
     prompts = list(prompts) or [0] * len(sequences)
@@ -32,15 +32,14 @@ def taken(model, modules, sequences, uniforms, keys, count, temperature, prompts
 
 
 def smallest(positions, count):
-    """Those with the smallest keys."""
     return sorted(positions, key=lambda position: position["key"])[:count]
 
 
 def penalty(student, start, dense, positions, scale):
     """1/2 mean over positions of (sum over modules of g^T (W - W_then) x)^2.
 
-    start: module -> (A_0, B_0); dense: module -> W before the first step; W_then: when the position
-    was taken.
+    start, dense: module -> (A_0, B_0) and module -> W, both before the first step; W_then: W when
+    the position was taken.
     """
     total = 0.0
     for position in positions:

@@ -1,4 +1,4 @@
-"""Did the model answer? Greedy generation for one item at a time, and the box in its text."""
+"""Recall: generate greedily for one item at a time, and compare the box in the text."""
 
 import torch
 

@@ -48,7 +48,7 @@ def generate(
 ):
     """The replay set: seed + continuation for every attempt with a non-empty continuation.
 
-    Returns token id lists. A continuation ends before its first eos token, or with it when
+    Returns token id lists. A continuation ends before its first eos token, or with it if
     keep_eos (then it is never empty). Source: eq. app-replay-generate, app-replay-buffer.
     """
     teacher.eval()
@@ -74,7 +74,7 @@ def generate(
 
 
 def until_eos(tokens, eos_id, keep_eos):
-    """The tokens before the first eos, and that eos too when keep_eos."""
+    """The tokens before the first eos, and that eos too if keep_eos."""
     if eos_id not in tokens:
         return tokens
     end = tokens.index(eos_id)
@@ -93,7 +93,7 @@ def soft_replay_loss(teacher_logits, student_logits, mask, temperature, divergen
 
 
 def hard_replay_loss(student_logits, input_ids, mask):
-    """Cross-entropy of the sampled tokens, which the paper leaves off (app:hyperparameters)."""
+    """Cross-entropy of the sampled tokens; the paper does not use it (app:hyperparameters)."""
     return sft_loss(student_logits, input_ids, mask)
 
 

@@ -1,4 +1,4 @@
-"""What the reference learner is told, what it keeps and what it returns."""
+"""Settings, task, state and result of the reference learner."""
 
 from dataclasses import dataclass, field
 
@@ -32,15 +32,15 @@ class Settings:
     ewc_decay: float = 1.0  # gamma
     fisher_budget: int = 1000  # N_F
     curvature_strength: float | None = None
-    curvature_source: str = "own"  # own or written
+    curvature_source: str = "own"  # own sequences, or written by the previous model
     curvature_per_item: bool = True
-    curvature_most_items: float = float("inf")  # learned before that count
-    curvature_questions: float = 1.0  # what a token of a question weighs
+    curvature_most_items: float = float("inf")  # the most past items that count
+    curvature_questions: float = 1.0  # weight of a question token; of an answer token: 1
     curvature_temperature: float = 1.0
     pairs_strength: float | None = None
-    pairs_kept: int = 512  # positions of all that was learned
-    pairs_general: int = 512  # and of general text
-    general: int = 0  # sequences of general text before the first task
+    pairs_kept: int = 512  # positions of all tasks together
+    pairs_general: int = 512  # positions of general text
+    general: int = 0  # sequences of general text, sampled before the first task
     overlap_strength: float = 0.5  # lambda_perp
     norm_strength: float = 0.0  # lambda_2
     project_gradient: bool = False
@@ -50,45 +50,45 @@ class Settings:
 
 @dataclass
 class Task:
-    """What arrives. Token ids throughout; `module -> tensor` as in adapters.factors."""
+    """The data of one task. Sequences are token ids; modules are named as in adapters.factors."""
 
     sequences: list  # in task order, for the Fisher and the features
     minibatches: list  # of all epochs, in the order of training
     minibatches_per_epoch: int | None = None  # a window never crosses an epoch; None: one epoch
-    replay_minibatches: object = None  # one a minibatch, or a function from the teacher to them
-    general_minibatches: list = field(default_factory=list)  # of general text, one a minibatch
-    past_items: int = 0  # learned before
-    prompts: list = field(default_factory=list)  # of each sequence, how many of its tokens ask
-    written: list = field(default_factory=list)  # by the previous model, for the curvature
-    uniforms: list = field(default_factory=list)  # of each of these, one a predicting position
-    own_uniforms: list = field(default_factory=list)  # likewise, of the task's own sequences
-    position_draws: dict = field(default_factory=dict)  # own, general -> (uniforms, keys)
+    replay_minibatches: object = None  # one per minibatch, or a function teacher -> such a list
+    general_minibatches: list = field(default_factory=list)  # general text, one per minibatch
+    past_items: int = 0  # learned before this task
+    prompts: list = field(default_factory=list)  # per sequence, the question's length in tokens
+    written: list = field(default_factory=list)  # sampled from the previous model, for curvature
+    uniforms: list = field(default_factory=list)  # per sequence of `written`: [length - 1]
+    own_uniforms: list = field(default_factory=list)  # per sequence of the task: [length - 1]
+    position_draws: dict = field(default_factory=dict)  # "own", "general" -> (uniforms, keys)
     initial_factors: dict | None = None  # the ordinary (Kaiming A, zero B); None: PEFT draws them
-    osrm_bases: dict | None = None  # V_min^T, where another basis of the space than LAPACK's counts
+    osrm_bases: dict | None = None  # module -> V_min^T; None: the basis that LAPACK finds
 
 
 @dataclass
 class State:
-    """What the learner keeps between tasks."""
+    """State between tasks, and during one."""
 
     backbone: torch.nn.Module  # W_0, or the committed W_{t-1} of merged LoRA and OSRM
     completed: int = 0
     untouched: torch.nn.Module | None = None  # the model before its first task
-    factors: dict | None = None  # shared LoRA's (A*, B*)
-    past: list = field(default_factory=list)  # O-LoRA's, one dict a task
-    features: dict = field(default_factory=dict)  # OSRM's, module -> list of means
+    factors: dict | None = None  # shared LoRA: module -> (A*, B*)
+    past: list = field(default_factory=list)  # O-LoRA: one such dict per task
+    features: dict = field(default_factory=dict)  # OSRM: module -> list of means
     reference: dict | None = None  # theta* of both weight anchors
     importance: dict | None = None  # Omega
     fisher: dict | None = None  # the running Fisher
     first_fisher_mean: torch.Tensor | None = None
-    curvature: dict | None = None  # module -> (S, G), over all that was learned
-    general_curvature: dict | None = None  # likewise, over general text before the first task
+    curvature: dict | None = None  # module -> (S, G), over all learned items
+    general_curvature: dict | None = None  # the same, over general text before the first task
     dense: dict | None = None  # module -> W after the last task
-    positions: list = field(default_factory=list)  # of all that was learned, as pairs.taken
+    positions: list = field(default_factory=list)  # of all tasks, as pairs.taken returns them
     general_positions: list = field(default_factory=list)
-    start: dict | None = None  # of the task being learned: the factors before its first step
-    held: dict | None = None  # likewise: module -> (S, G)
-    held_strength: float = 0.0  # likewise
+    start: dict | None = None  # during a task: the factors before its first step
+    held: dict | None = None  # during a task: module -> (S, G) of the curvature penalty
+    held_strength: float = 0.0  # during a task: the strength of that penalty
 
 
 @dataclass

@@ -1,8 +1,7 @@
-"""An engine's run as the plain reference runs it: its settings, and the engine's own draws.
+"""Translate the engine's configuration and random draws into the reference's settings and tasks.
 
-Minibatches, replay sequences and first factors are the engine's, so that both sides learn from
-the same numbers and only the way of computing differs. The only file here that knows the engine:
-tests compare the two with it, benchmarks time them.
+Minibatches, replay sequences and first factors are the engine's, so that only the computation
+differs. Tests compare the two with it, benchmarks time them. No other file here imports the engine.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ RULES = {"shared": "shared", "merge": "merged", "olora": "o_lora", "osrm": "osrm
 
 
 def settings_of(config: RunConfig, pad: int) -> Settings:
-    """The reference's settings of a configuration; pad: the token that fills a batch."""
+    """The reference's settings for a configuration; pad: the token that fills a batch."""
     names = config.composition.anchors
     return Settings(
         target_modules=config.lora.targets,
@@ -75,9 +74,9 @@ def reference_task(
     general: Sequences | None = None,
     prompts: Sequence[int] = (),
 ) -> ReferenceTask:
-    """Task ``number`` for the reference: what the engine trains on, in the engine's order.
+    """Task ``number`` for the reference: the engine's training data, in the engine's order.
 
-    replay, general: what the engine's previous model wrote; prompts: as in ``Lesson``.
+    replay, general: sequences sampled from the engine's previous model; prompts: as in ``Lesson``.
     """
     config = learner.config
     seed, size = config.seed, config.optim.batch_size
@@ -119,14 +118,14 @@ def reference_task(
 
 
 def own_uniforms(seed: int, task: int, sequences: Sequences) -> list[torch.Tensor]:
-    """The engine's numbers for the curvature on a task's own sequences."""
+    """The uniform numbers with which the engine draws tokens for a task's own curvature."""
     return _uniforms(seed, "own curvature labels", task, sequences)
 
 
 def _position_draws(
     seed: int, purpose: str, task: int, sequences: Sequences
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """The engine's numbers for tokens, and the keys by which positions are chosen."""
+    """The engine's uniform numbers for drawing tokens, and its keys for choosing positions."""
     counts = [len(sequence) - 1 for sequence in sequences]
     source = generator(seed, f"{purpose} positions", task)
     keys = torch.rand(sum(counts), generator=source, dtype=torch.float64)
@@ -134,14 +133,14 @@ def _position_draws(
 
 
 def _uniforms(seed: int, purpose: str, task: int, sequences: Sequences) -> list[torch.Tensor]:
-    """The engine's numbers for the tokens that curvature is taken with, of each sequence."""
+    """The engine's uniform numbers for drawing tokens, [length - 1] per sequence."""
     counts = [len(sequence) - 1 for sequence in sequences]
     drawn = torch.rand(sum(counts), 1, generator=generator(seed, purpose, task))
     return [one[:, 0] for one in drawn.split(counts)] if counts else []
 
 
 def _first_factors(learner: Learner, number: int) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-    """The factors a fresh workspace of task ``number`` opens with; the learner's own stay."""
+    """The factors of a fresh workspace of task ``number``; the learner's own are put back."""
     workspace = learner.workspace
     own = workspace.copied()
     workspace.fresh(learner.config.seed, number)

@@ -1,5 +1,4 @@
-"""The paper's study: its streams, its statistics, its tables, and the comparison with them.
+"""The paper's study: its streams, statistics and tables, and the comparison with its results.
 
-`python -m experiments.paper --help`, in a clone of the repository. It may import the package; the
-package never imports it.
+`python -m experiments.paper --help` in a clone of the repository. The package never imports it.
 """

@@ -1,4 +1,4 @@
-"""`python -m experiments.paper`: the verbs of `holdfast` that only the paper's study needs."""
+"""`python -m experiments.paper`: the commands that only the paper's study needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Allocation rules: where low-rank updates go. By the names that a method's tag uses.
+"""The built-in allocation rules by their names in a method's tag, and what new rules need.
 
 A package adds its own through the entry-point group ``holdfast.allocations``.
 """
@@ -33,10 +33,10 @@ ALLOCATIONS: dict[str, type[Allocation]] = {
 
 
 def register(name: str, kind: type[Allocation]) -> None:
-    """Make an allocation rule known in this process, as a notebook does that defines one in a cell.
+    """Register an allocation rule in this process, for example one that a notebook defines.
 
-    name: in a method's tag; a name that was registered before then means the new class. Other
-    processes, such as the workers of a study, know what a package declares as an entry point.
-    Raises HoldfastError for what is no rule, and a name that is taken or that no tag can have.
+    name: its name in a method's tag; a name that was registered before gets the new class. Other
+    processes, such as the workers of a study, know a plug-in only by its entry point.
+    Raises HoldfastError if ``kind`` is no rule, or the name is taken or impossible in a tag.
     """
     plugins.register(plugins.ALLOCATIONS, name, kind, Allocation)

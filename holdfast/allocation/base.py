@@ -1,8 +1,8 @@
-"""What an allocation rule is: which factors a task trains and what becomes of them.
+"""The interface of allocation rules: which factors a task trains and what becomes of them.
 
-A rule holds settings; what it remembers is an explicit state. It works on any :class:`Workspace`:
-it opens that of a task without changing the model's function, may add a penalty, and retires the
-trained factors at the boundary.
+A rule holds settings; what it remembers is an explicit state. On any :class:`Workspace` it prepares
+a task's factors without changing the model's function, may add a penalty, and retires the trained
+factors at the boundary.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.core.config import Config
 
 MeanInputs = Callable[[int], dict[str, Tensor]]
 
-#: What a rule remembers: tensors by names of its own, never changed in place.
+#: What a rule remembers: tensors by names that it chooses, never changed in place.
 State = Mapping[str, Tensor]
 
 
@@ -50,7 +50,7 @@ class Workspace(Protocol):
 
 @dataclass(frozen=True)
 class Opening:
-    """The boundary before a task. task: 1-based, the one to be learned; seed: the trajectory's."""
+    """The boundary before a task. task: its number, 1-based; seed: the trajectory's."""
 
     task: int
     seed: int
@@ -58,10 +58,10 @@ class Opening:
 
 @dataclass(frozen=True)
 class Closing:
-    """The boundary after a task, the factors still in the coordinates that learned it.
+    """The boundary after a task, before its factors change their coordinates.
 
-    task: 1-based; mean_inputs(limit): over the first ``limit`` sequences in task order, the mean
-    input [d_in] of every adapted map, padded positions included (eq. app-osrm-feature).
+    task: 1-based; mean_inputs: called with a number, gives every adapted map's mean input [d_in]
+    over that many first sequences, padded positions included (eq. app-osrm-feature).
     """
 
     task: int
@@ -71,12 +71,13 @@ class Closing:
 class Allocation(ABC):
     """A rule for low-rank updates.
 
-    Config: its settings. A function that a rule does not override returns the state that it was
-    given. The first state is empty.
+    The first state is empty, and a function that is not overridden returns its state unchanged.
+    Config: the class of its settings.
 
-    after_task: where trained factors go, which decides what a reload reads: they stay in the
-    workspace (``keep``: the last task's factors), are added to the dense matrices (``merge``: every
-    task's since the last copy of these), or are added and remembered (``freeze``: every task's).
+    after_task: where trained factors go, and so the factors that a reload reads. ``keep``: they
+    stay in the workspace; it reads the last task's. ``merge``: they are added to the dense
+    matrices; it reads every task's since the last copy of these. ``freeze``: they are added and
+    remembered; it reads every task's.
     """
 
     Config: ClassVar[type[Config]] = Config
@@ -84,12 +85,12 @@ class Allocation(ABC):
     replay_counts_for_path: bool = True  # does SI record the replay loss? app:composition
 
     def __init__(self, config: Any) -> None:
-        """config: of the class ``Config``."""
+        """config: an instance of ``Config``."""
         self.config = config
 
     @abstractmethod
     def begin(self, state: State, workspace: Workspace, opening: Opening) -> State:
-        """Open the workspace of a task; the model's function does not change."""
+        """Prepare the factors of a task without changing the model's function."""
 
     @abstractmethod
     def retire(self, state: State, workspace: Workspace) -> State:
@@ -107,7 +108,7 @@ class Allocation(ABC):
         return state
 
     def unpack(self, tensors: Mapping[str, Tensor]) -> State:
-        """The state that a file holds; KeyError on names that are none of this rule's."""
+        """The state from a file's tensors; KeyError for names that are not this rule's."""
         if tensors:
             raise KeyError(f"a state of {sorted(tensors)} for a rule that keeps none")
         return {}

@@ -1,4 +1,4 @@
-"""Merged LoRA: every task's factors are added to the dense matrices; the next gets new ones.
+"""Merged LoRA: every task's factors are added to the dense matrices; the next task gets new ones.
 
 Source: eq. app-merge-forward, eq. app-merge.
 """

@@ -1,8 +1,8 @@
-"""O-LoRA: a new pair of factors for every task, kept apart from the earlier ones.
+"""O-LoRA: a new pair of factors for every task, whose A is kept from overlapping earlier ones.
 
-The frozen pairs act through the dense matrices, to which their product is added in the precision of
-merges: the sum of eq. app-olora-forward is exact in float32, and a backbone in bfloat16 computes
-with it rounded once. The matrices A of the frozen pairs are remembered for the overlap penalty.
+The products of frozen pairs are added to the dense matrices in the precision of merges: the sum of
+eq. app-olora-forward is exact in float32, and a backbone in bfloat16 computes with it rounded once.
+The matrices A of the frozen pairs are remembered for the overlap penalty.
 Source: app:olora.
 """
 
@@ -19,7 +19,7 @@ from holdfast.core import config as core_config
 
 
 class OLoRA(Allocation):
-    """Its state: ``past MAP``, A_<t of every map, [(t-1) r, d_in].
+    """Its state: for every map ``past MAP``, the earlier tasks' A_<t, stacked: [(t-1) r, d_in].
 
     During a task with ``project_gradient`` also ``basis MAP``, orthonormal rows of the same span.
     """

@@ -1,4 +1,4 @@
-"""Sequential OSRM: merged LoRA whose new input side avoids the mean inputs of past tasks.
+"""Sequential OSRM: merged LoRA whose new A avoids the mean inputs of past tasks.
 
 Source: app:osrm.
 """
@@ -61,10 +61,10 @@ class SequentialOSRM(Allocation):
 def quiet_directions(features: Tensor, count: int, source: torch.Generator | None) -> Tensor:
     """Orthonormal directions in which the features have the least energy: [count, d_in].
 
-    features: H, [tasks, d_in]. While at least ``count`` directions are left free of H, any
-    orthonormal set of those belongs to the smallest singular values; with ``source`` it is drawn
-    isotropically, at the cost of thin QR factorisations. Otherwise, or without a source, these
-    are the last right singular vectors of a full SVD.
+    features: H, [tasks, d_in]. With ``source``, and if at least ``count`` directions are orthogonal
+    to H, an orthonormal set of these is drawn isotropically, by thin QR factorisations: any such
+    set belongs to the smallest singular values. Otherwise the result is the last right singular
+    vectors of a full SVD.
     Source: eq. app-osrm-stack ff. (V_min).
     """
     wide = features.double()
@@ -77,6 +77,6 @@ def quiet_directions(features: Tensor, count: int, source: torch.Generator | Non
     for _ in range(2):  # twice is enough for orthogonality to rounding
         drawn -= occupied @ (occupied.t() @ drawn)
     basis, triangle = torch.linalg.qr(drawn)
-    # LAPACK chooses signs by the first entries; the signs of a draw are random, as its span is.
+    # The set is isotropic if the triangle's diagonal is positive; LAPACK chooses other signs.
     free: Tensor = (basis * torch.ones_like(drawn[0]).copysign(triangle.diagonal())).t()
     return free.to(features)

@@ -1,4 +1,4 @@
-"""What finished trajectories say, as tidy tables, for any study.
+"""Read a study's trajectories and make tables of their results.
 
 Imports no deep-learning library. Values are shares in [0, 1].
 """

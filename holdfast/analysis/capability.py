@@ -1,4 +1,4 @@
-"""General capability before and after a stream, as far as it was measured, and its uncertainty."""
+"""General capability before and after a stream, with its uncertainty."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _AVERAGED = ("gsm8k", "math", "mgsm", "mmlu_redux")
 
 
 class _Measured(NamedTuple):
-    """A suite's value, and what each of its items adds to it, as far as the samples were kept."""
+    """A suite's value. verdicts: of :func:`read_verdicts`, empty if no samples were kept."""
 
     suite: str
     value: float
@@ -32,19 +32,19 @@ class _Measured(NamedTuple):
 
 
 def capability(cells: pd.DataFrame) -> pd.DataFrame:
-    """What each suite gave at each boundary, mean over seeds, and its change against no task.
+    """Each suite's value after each task, mean over seeds, and its change from the backbone's.
 
-    cells: of a study; those count that :func:`holdfast.analysis.study.final_runs` chooses.
+    cells: of a study; used are those that :func:`holdfast.analysis.study.final_runs` chooses.
     Gives ``dataset``, ``method``, ``after_task``, ``suite``, ``unit`` (``share`` of items that are
     correct, or ``bits per byte`` of a suite of text, where less is better), ``value``,
     ``value_sd`` (n - 1, NaN for one seed), ``value_low`` and ``value_high`` (95% interval),
-    ``seeds`` (of which it was measured), ``before`` (of the unmodified backbone, NaN where nobody
-    measured it), ``change``, ``low`` and ``high`` (its 95% interval), ``drawn`` (for the change:
-    items, seeds or both, as :func:`bounds` says) and ``items`` (of one seed).
-    The suite ``average`` is the unweighted mean of the paper's four benchmarks, where a seed was
-    asked them all. No row where nothing was measured.
+    ``seeds`` (how many were measured), ``before`` (value of the unmodified backbone, NaN if not
+    measured), ``change``, ``low`` and ``high`` (its 95% interval), ``drawn`` (what was resampled
+    for it, see :func:`bounds`) and ``items`` (number of items of one seed).
+    The suite ``average`` is the unweighted mean of the paper's four benchmarks, over the seeds that
+    were asked all four. The table is empty if nothing was measured after a task.
     Raises HoldfastError for seeds that were asked different questions, for a damaged result, and
-    for a method and seed that is there twice.
+    for a method and seed that occur twice.
     Source: app:res-capability, fig:capability.
     """
     records: list[dict[str, Any]] = []
@@ -84,7 +84,7 @@ def _record(row: CapabilityRow, cell: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _averages(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One more suite for each boundary of a run at which all four benchmarks were asked."""
+    """A run's rows of the suite ``average``: one per boundary with all four benchmarks."""
     averages = []
     for after_task in dict.fromkeys(row["after_task"] for row in rows):
         suites = {row["suite"]: row for row in rows if row["after_task"] == after_task}
@@ -102,7 +102,7 @@ def _averages(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _over_seeds(part: pd.DataFrame, before: Mapping[Any, Mapping[str, Any]]) -> dict[str, Any]:
-    """The columns of one suite after a task. part: the row of each seed."""
+    """The table's columns for one suite after one task. part: one row per seed."""
     first = part.iloc[0]
     if part["asked"].nunique() > 1:
         path, other_path = part.drop_duplicates("asked")["path"].iloc[:2]
@@ -137,12 +137,12 @@ def _over_seeds(part: pd.DataFrame, before: Mapping[Any, Mapping[str, Any]]) -> 
 def bounds(
     after: Sequence[Sequence[_Measured]], before: Sequence[_Measured] | None = None
 ) -> tuple[float, float, str]:
-    """The 95% interval of a mean over seeds, or of its change, and what was drawn for it.
+    """The 95% interval of a mean over seeds, or of its change, and what was resampled for it.
 
-    after: by seed, the suites of which it is the unweighted mean, one or several; before: the
-    same suites of the unmodified backbone, for the change. Drawn are ``items``, ``seeds`` or
-    ``items and seeds``: items where the samples of all these are there, seeds where there are
-    two; the bounds are NaN, and nothing is drawn, where neither is so.
+    after: for each seed, the suites whose unweighted mean is reported; before: the same suites of
+    the unmodified backbone, None for the interval of the mean itself. Resampled are ``items`` if
+    all samples were kept, ``items and seeds`` if there also are several seeds, and ``seeds`` if
+    there are several but samples are missing. Otherwise the bounds are NaN and the text is empty.
     """
     suites = [
         _draws([seed[place] for seed in after], before[place] if before else None, place)
@@ -162,12 +162,12 @@ def bounds(
 def _draws(
     seeds: Sequence[_Measured], before: _Measured | None, place: int
 ) -> NDArray[np.float64] | None:
-    """One suite in each draw; None where samples are missing or are not of the same items."""
+    """One suite's value or change in each draw; None if samples are missing or items differ."""
     first = seeds[0]
     items = (before or first).verdicts.keys()
     if not items or any(seed.verdicts.keys() != items for seed in seeds):
         return None
-    # Drawn as one: an item; of MGSM a problem, which is there in several languages.
+    # The unit of a draw is an item; for MGSM a problem, which is asked in several languages.
     units = {item: item.rpartition("/")[2] if first.suite == "mgsm" else item for item in items}
     places = {unit: number for number, unit in enumerate(sorted({*units.values()}))}
     values, weights = np.zeros((len(seeds), len(places))), np.zeros(len(places))

@@ -12,12 +12,12 @@ FACTORS = ("si", "sd", "replay", "merge")  # of the paper's 2^4 factorial, sec:r
 
 
 def tag_of(method: str) -> str:
-    """The canonical tag of a method with settings: ``merge`` of ``merge lora.rank=8``."""
+    """The tag of a method's name, without its settings: ``merge`` of ``merge lora.rank=8``."""
     return method.partition(" ")[0]
 
 
 def has(method: str, mechanism: str) -> bool:
-    """Whether a method composes a mechanism: ``si_sd_replay_merge``, with settings or without."""
+    """Whether a method's name, with or without settings, contains a mechanism."""
     return f"_{mechanism}_" in f"_{tag_of(method)}_"
 
 
@@ -43,7 +43,7 @@ def compositions(factors: Sequence[str] = FACTORS) -> dict[str, tuple[bool, ...]
     """The 2^k tags of a full factorial, each with the level of every factor, in ``factors``' order.
 
     In standard order: the first factor changes fastest, ``vanilla`` comes first.
-    Raises HoldfastError as :func:`composition` does, and for a factor that is named twice.
+    Raises HoldfastError as :func:`composition` does, and for a factor named twice.
     """
     repeated = [factor for factor in dict.fromkeys(factors) if factors.count(factor) > 1]
     if repeated:

@@ -1,4 +1,4 @@
-"""Each method over its seeds: metrics, how much the seed decides, and how memories fade with age.
+"""Each method over its seeds: its metrics, their spread, and retention by age.
 
 Source: app:res-all-configs, app:res-seeds, sec:res-time, fig:survival.
 """
@@ -21,25 +21,25 @@ SPREAD = ("final", "diag", "forget", "w10", "w50")
 def configurations(cells: pd.DataFrame) -> pd.DataFrame:
     """Mean and standard deviation (n - 1) over seeds of every method's metrics, as shares.
 
-    cells: of a study; those count that :func:`holdfast.analysis.study.final_runs` chooses.
-    Gives one row a data set and method, the highest final retention of a data set first:
+    cells: of a study; used are those that :func:`holdfast.analysis.study.final_runs` chooses.
+    Gives one row per data set and method, each data set's highest Final first:
     ``dataset``, ``method``, ``horizon``, ``seeds`` (how many), ``final``, ``final_sd``, likewise
-    ``diag``, ``forget``, ``w10`` and ``w50``, and the mean ``half_life`` in tasks. NaN where a
-    seed's value is not defined, or for a deviation of one seed.
-    Raises HoldfastError for a method and seed that is there twice.
+    ``diag``, ``forget``, ``w10`` and ``w50``, and the mean ``half_life`` in tasks. NaN if a
+    seed's value is not defined, and for the deviation of one seed.
+    Raises HoldfastError for a method and seed that occur twice.
     Source: app:res-all-configs.
     """
     runs = final_runs(cells)
     groups = runs.groupby(["dataset", "method"], sort=False)
     table = groups.agg(horizon=("horizon", "first"), seeds=("seed", "size"))
     for metric in (*SPREAD, "half_life"):
-        # A mean over the seeds that happen to be defined would not be comparable.
+        # A mean over only the seeds with a defined value would not be comparable.
         whole = groups[metric].count() == table["seeds"]
         table[metric] = groups[metric].mean().where(whole)
         if metric in SPREAD:
             table[f"{metric}_sd"] = groups[metric].std().where(whole)
     table = table.reset_index().sort_values(["final", "method"], ascending=[False, True])
-    # A stable sort: the data sets in the order of the cells, each with its best method first.
+    # Data sets in the order of the cells; a stable sort keeps each one's best method first.
     place = {name: number for number, name in enumerate(runs["dataset"].unique())}
     return table.sort_values(
         "dataset", key=lambda names: names.map(place), kind="stable", ignore_index=True
@@ -47,14 +47,14 @@ def configurations(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def seed_spread(cells: pd.DataFrame) -> pd.DataFrame:
-    """The standard deviation over seeds of final retention, data anchor against none.
+    """The standard deviation of Final over seeds, for methods with and without a data anchor.
 
-    cells: of a study; those count that :func:`holdfast.analysis.study.final_runs` chooses. A method
-    with one seed has no spread and no row.
+    cells: of a study; used are those that :func:`holdfast.analysis.study.final_runs` chooses.
+    Methods with one seed are left out.
     Gives ``dataset``, ``method``, ``data_anchor``, ``final``, ``final_sd`` (n - 1) and ``seeds``
-    (of which Final is defined), by data set, those with the data anchor first, the largest
-    deviation first.
-    Raises HoldfastError for a method and seed that is there twice.
+    (how many have a Final), by data set, methods with a data anchor first, then by deviation, the
+    largest first.
+    Raises HoldfastError for a method and seed that occur twice.
     Source: app:res-seeds.
     """
     groups = final_runs(cells).groupby(["dataset", "method"], sort=False)["final"]
@@ -70,12 +70,11 @@ _COLUMNS = ("dataset", "method", "candidate", "seed", "age", "retention")
 
 
 def curves(study: Study) -> pd.DataFrame:
-    """R(a) of every final run, a = 0 .. horizon - 1.
+    """R(a) of every run that :func:`holdfast.analysis.study.final_runs` chooses.
 
-    Gives ``dataset``, ``method``, ``candidate``, ``seed``, ``age`` (tasks learned since) and
-    ``retention`` (share; NaN for an age that nobody observed), of the runs that
-    :func:`holdfast.analysis.study.final_runs` chooses.
-    Raises HoldfastError for a method and seed that is there twice.
+    Gives ``dataset``, ``method``, ``candidate``, ``seed``, ``age`` (tasks learned since, from 0 to
+    horizon - 1) and ``retention`` (share; NaN for an unobserved age).
+    Raises HoldfastError for a method and seed that occur twice.
     Source: sec:res-time.
     """
     parts = []
@@ -89,10 +88,10 @@ def curves(study: Study) -> pd.DataFrame:
 
 
 def bands(curves: pd.DataFrame) -> pd.DataFrame:
-    """The mean curve of every method and its spread over seeds.
+    """The mean curve of every method and its range over seeds.
 
     curves: of :func:`curves`. Gives ``dataset``, ``method``, ``age``, ``mean``, ``lowest`` and
-    ``highest`` (over seeds) and ``seeds``. An age that a seed did not observe is NaN.
+    ``highest`` (over seeds) and ``seeds``. Values are NaN at an age that a seed did not observe.
     Source: fig:survival.
     """
     groups = curves.groupby(["dataset", "method", "age"], sort=False)["retention"]
@@ -102,12 +101,12 @@ def bands(curves: pd.DataFrame) -> pd.DataFrame:
 
 
 def half_lives(bands: pd.DataFrame) -> pd.DataFrame:
-    """The age at which each mean curve has fallen below half of where it began.
+    """The age at which each mean curve has fallen below half of its start.
 
     bands: of :func:`bands`. Gives ``dataset``, ``method``, ``half_life`` (the first age with
-    R(a) < R(0) / 2, in tasks; NaN where the curve does not fall so far, or an unobserved age comes
-    first), ``retention`` (the mean at that age) and ``ages`` (how many ages the curve has, so that
-    a missing half-life reads as "more than ``ages - 1``").
+    R(a) < R(0) / 2, in tasks; NaN if the curve does not fall so far or an unobserved age comes
+    first), ``retention`` (the mean at that age) and ``ages`` (how many ages the curve has: a curve
+    that does not halve has a half-life of more than ``ages - 1``).
     Source: sec:res-time.
     """
     keys = ["dataset", "method"]

@@ -1,4 +1,4 @@
-"""Which facts go first: recall by item, and who is in the samples that the previous model wrote."""
+"""Recall by item, and which learned items are in the samples that the previous model wrote."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Items:
     """The items of one run.
 
     horizon: tasks learned; rows: by row and task, whether each item was recalled; samples: by
-    task, the texts that the previous model wrote before it, empty where none were kept.
+    task, the texts that the previous model wrote before it, empty if none were kept.
     """
 
     stream: Stream
@@ -39,9 +39,9 @@ class Items:
     samples: Mapping[int, list[str]]
 
     def to_frame(self) -> pd.DataFrame:
-        """One row an observation: ``after_task``, ``on_task``, ``item`` (from 1, in its task),
+        """One row per observation: ``after_task``, ``on_task``, ``item`` (from 1, in its task),
         ``age``, ``recalled``, ``question``, ``answer``, ``length`` (characters of both) and
-        ``rehearsed`` (samples up to there that ask its question; <NA> where none were kept).
+        ``rehearsed`` (samples up to after_task that ask its question; <NA> if none were kept).
         """
         observations = [
             (after, on, verdicts)
@@ -85,16 +85,16 @@ class Items:
         return counts
 
     def question(self, item: Item) -> str:
-        """The item's question as a sample has it."""
+        """The item's question in the form that samples have."""
         return self.template.asked(self.template.prompt(item))
 
 
 def read_items(directory: Path | str, horizon: int | None = None) -> Items:
-    """Read the verdicts by item of a run, its stream, and its samples, as far as they were kept.
+    """Read a run's stream and, as far as they were kept, its verdicts by item and its samples.
 
-    horizon: as the run stood after so many tasks; None for all that it learned.
-    Raises HoldfastError when the run has neither, its stream is not where it was, or it left out
-    items.
+    horizon: read the run as it was after so many tasks; None for all that it learned.
+    Raises HoldfastError if neither was kept, the stream is missing or has other items now, or the
+    run dropped overlong items.
     """
     record = RunRecord.open(directory)
     learned = record.horizon if horizon is None else min(horizon, record.horizon)
@@ -122,14 +122,14 @@ def read_items(directory: Path | str, horizon: int | None = None) -> Items:
 
 
 def by_age(frame: pd.DataFrame) -> pd.DataFrame:
-    """``age`` (its range), ``recalled`` (share) and ``observed`` (how many), over all rows."""
+    """Recall in all rows: ``age`` (a range), ``recalled`` (share), ``observed`` (how many)."""
     return _shares(frame, _ranges(frame["age"]))
 
 
 def by_length(frame: pd.DataFrame) -> pd.DataFrame:
-    """After the last row, by thirds of the length in characters of question and answer.
+    """Recall in the last row, by thirds of the length of question and answer in characters.
 
-    Empty where all are equally long.
+    Empty if all are equally long.
     """
     last = _last_row(frame)
     if last["length"].nunique() == 1:
@@ -140,7 +140,7 @@ def by_length(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_rehearsal(frame: pd.DataFrame) -> pd.DataFrame:
-    """After the last row, by how many samples have asked the item; empty without samples."""
+    """Recall in the last row, by how many samples asked the item; empty without samples."""
     last = _last_row(frame).dropna(subset="rehearsed")
     if last.empty:
         return pd.DataFrame(columns=["rehearsed", "recalled", "observed"])
@@ -171,8 +171,8 @@ def _shares(frame: pd.DataFrame, groups: pd.Series) -> pd.DataFrame:
 def lives(frame: pd.DataFrame) -> pd.DataFrame:
     """Each item's life: ``on_task``, ``item``, ``question``, ``answer``, ``life``, ``lost_after``.
 
-    life: a 1 or a 0 for each row that asked it; lost_after: the row since which it was not recalled
-    again, <NA> while it is, or where it never was. Those lost at the earliest age come first.
+    life: a 1 or a 0 for each row that asked it; lost_after: the first row after its last recall,
+    <NA> if the last row recalls it or none does. Items lost at the youngest age come first.
     """
     rows = []
     for (task, number), part in frame.groupby(["on_task", "item"], sort=True):
@@ -196,7 +196,7 @@ def lives(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 class _LearnedItems:
-    """The learned items by question; one that was learned again counts as it was taught last."""
+    """The learned items by question; of a question taught again, the latest answer counts."""
 
     def __init__(self, items: Items) -> None:
         self._by_question: dict[str, list[tuple[int, str]]] = {}
@@ -207,7 +207,7 @@ class _LearnedItems:
         self._first = sorted(taught[0][0] for taught in self._by_question.values())
 
     def before(self, task: int, question: str) -> tuple[int, str] | None:
-        """Of the tasks before ``task`` the last that taught the question, with the whole text."""
+        """The last task before ``task`` that taught the question, and the item's whole text."""
         taught = reversed(self._by_question.get(question, []))
         return next((lesson for lesson in taught if lesson[0] < task), None)
 
@@ -217,12 +217,12 @@ class _LearnedItems:
 
 
 def sampled(items: Items) -> pd.DataFrame:
-    """Who is in the samples that were drawn before each task.
+    """What the samples drawn before each task contain.
 
     Gives ``task``, ``samples``, ``right`` (share that is an item learned before, word for word),
     ``chimeras`` (share that asks a learned question and answers otherwise), ``other`` (share that
-    asks none), ``distinct`` (learned items that are asked, as a share of all of them), and
-    ``newest`` (share of the right ones that are of the latest quarter of the learned tasks).
+    asks no learned question), ``distinct`` (share of the learned questions that are asked), and
+    ``newest`` (share of the right samples that are of the latest quarter of the learned tasks).
     """
     facts = _LearnedItems(items)
     rows = []
@@ -255,7 +255,7 @@ def sampled(items: Items) -> pd.DataFrame:
 
 
 def rehearsed_tasks(items: Items) -> pd.DataFrame:
-    """Of the samples drawn before each task, the share that asks each task learned by then.
+    """The share of the samples drawn before each task that asks each earlier task.
 
     Gives ``task`` (before which they were drawn), ``on_task`` and ``share``.
     """
@@ -269,21 +269,21 @@ def rehearsed_tasks(items: Items) -> pd.DataFrame:
 
 
 def rehearsed_ages(tasks: pd.DataFrame) -> pd.DataFrame:
-    """The mean share of the samples that asks a task of an age, over the tasks and over seeds.
+    """The mean share of samples that asks a task of each age, over tasks and seeds.
 
-    tasks: of :func:`rehearsed_tasks`, those of several seeds below each other. Gives ``age`` (0 for
-    the task learned last before the samples were drawn), ``share`` and ``observed`` (how many).
+    tasks: of :func:`rehearsed_tasks`, of one seed or several. Gives ``age`` (0 for the task learned
+    last before the samples were drawn), ``share`` and ``observed`` (how many).
     """
     age = (tasks["task"] - 1 - tasks["on_task"]).rename("age")
     return tasks.groupby(age)["share"].agg(share="mean", observed="size").reset_index()
 
 
 def recall_groups(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """What is recalled of the items of one method, over its seeds.
+    """Recall of one method's items over its seeds, by age, length and rehearsal.
 
-    frames: of :meth:`Items.to_frame`. Gives ``by`` (age, of all rows; length and rehearsed, after
-    the last row), ``group`` (its range: tasks learned since, characters, samples that asked the
-    item), ``recalled`` (share) and ``observed`` (how many).
+    frames: of :meth:`Items.to_frame`, one per seed. Gives ``by`` (age, in all rows; length and
+    rehearsed, in the last row), ``group`` (its range: tasks learned since, characters, samples that
+    asked the item), ``recalled`` (share) and ``observed`` (how many).
     """
     frame = pd.concat(frames, ignore_index=True)
     if frame.empty:
@@ -298,13 +298,11 @@ def recall_groups(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class ItemTables:
-    """items: of each method, what is recalled by age, length and rehearsal, as
-    :func:`recall_groups` gives it over its seeds; samples: of each run, who is in its samples
-    before each task, as :func:`sampled`; samples_by_age: of each method, the share that asks a
-    task, by its age.
+    """items: :func:`recall_groups` of each method; samples: :func:`sampled` of each run;
+    samples_by_age: :func:`rehearsed_ages` of each method.
 
-    The first and the last have ``seeds``: how many of them kept what is counted. Empty where no run
-    did.
+    In the first and the last, ``seeds`` is the number of runs that kept the data. A table is empty
+    if no run did.
     """
 
     items: pd.DataFrame
@@ -313,10 +311,10 @@ class ItemTables:
 
 
 def item_tables(runs: pd.DataFrame) -> ItemTables:
-    """The tables of these runs, at the horizon that each has here.
+    """The tables of some runs, each read at its ``horizon`` in ``runs``.
 
-    runs: of a study, one data set. The method with the highest Final comes first.
-    Raises HoldfastError as :func:`read_items`.
+    runs: rows of a study's cells, one data set. The method with the highest Final comes first.
+    Raises HoldfastError as :func:`read_items` does.
     """
     groups, samples, ages = [], [], []
     finals = runs.groupby("method", sort=False)["final"].mean()
@@ -345,7 +343,7 @@ def item_tables(runs: pd.DataFrame) -> ItemTables:
 
 
 def _with_columns(table: pd.DataFrame, **values: object) -> pd.DataFrame:
-    """The table with these columns, of one value each, before its own."""
+    """Insert constant columns before the table's own, in place, and return the table."""
     for place, (name, value) in enumerate(values.items()):
         table.insert(place, name, value)
     return table

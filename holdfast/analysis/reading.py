@@ -1,6 +1,6 @@
-"""What one directory after another adds to a study: its trajectories, plans and traces.
+"""Read the trajectories, plans and traces of a study, one directory after another.
 
-Every file is read on its own: what is damaged is named, and the rest goes on.
+A damaged file is listed as missing and does not stop the reading of the others.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ _PLAN = ("method", "seed", "horizon", "cell", "error")
 _TRACE = ("horizon", "rank", "candidate", "method", "score", "fate", "error")
 _NUMBERS = {"horizon": "int64", "rank": "int64", "seed": "int64", "score": "float64"}
 _OF_THE_RUN = ("method", "seed", "stream")
-# What an identity has beside its sections, and a user writes in the section of the backbone.
+# An identity has these outside its sections; users write them in the section ``backbone``.
 _OF_THE_BACKBONE = ("precision", "device", "deterministic", "attention", "quantization")
-_RESOLVED = ("backbone", "evaluation")  # sections of which "auto" in config.json says nothing
+_RESOLVED = ("backbone", "evaluation")  # with "auto" in config.json
 
 
 @dataclass
 class StudyContents:
     """What has been read so far.
 
-    stored: trajectories that lie anywhere below what was given, by name; searched: by name, the
-    candidates of searches; planned: by path, the tasks that a trajectory was to learn and why it
-    did not; named_missing: (dataset, method, seed) that are named already; rows_by_path: rows,
-    empty for a trajectory that cannot be read.
+    stored: paths of all trajectories found, by directory name; searched: the candidate of each
+    search's trajectory, by directory name; planned: by path, how many tasks a trajectory should
+    learn and why it did not; named_missing: (dataset, method, seed) that ``missing`` names already;
+    rows_by_path: by resolved path, a trajectory's row, empty if it cannot be read.
     """
 
     stored: dict[str, Path] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class StudyContents:
     rows_by_path: dict[Path, dict[str, Any]] = field(default_factory=dict)
 
     def question(self, directory: Path) -> Mapping[str, Any]:
-        """study.json, or what is known without it: a suite's cells say what they are."""
+        """Note a study's trajectories; return study.json, or what can be told without it."""
         store = directory / "cells"
         if (directory / "store.json").is_file():  # the trajectories lie elsewhere
             try:
@@ -79,9 +79,9 @@ class StudyContents:
         return {"study": "search"} if (directory / "trace.csv").is_file() else {}
 
     def trajectory(self, path: Path, study: Path, candidate: str | None = None) -> dict[str, Any]:
-        """Take one trajectory, once; an empty row when it cannot be read.
+        """Read one trajectory, once; return its row, empty if it cannot be read.
 
-        candidate: what a search calls it; a search has a row of its own for what a suite has too.
+        candidate: its name in a search. A trajectory of a suite and a search gets a row for each.
         """
         place = path.resolve()
         if place in self.rows_by_path:
@@ -103,14 +103,14 @@ class StudyContents:
         return row
 
     def lone(self, path: Path, directory: Path) -> None:
-        """Take a trajectory that no study has taken: it was to learn its whole stream."""
+        """Read a trajectory that is in no study; it should learn its whole stream."""
         already_read = path.resolve() in self.rows_by_path
         row = self.trajectory(path, directory)
         if row and not already_read:
             self.planned[row["path"]] = (row["tasks"], "")
 
     def suite(self, directory: Path) -> None:
-        """Take a suite's cells, and name those that its table plans and that are not there."""
+        """Read a suite's trajectories, and name those that cells.csv plans but that are missing."""
         table = self._table(
             directory / "cells.csv", _PLAN, "no cells.csv, so the suite has not finished"
         )
@@ -118,7 +118,7 @@ class StudyContents:
         # A search may keep its trajectories in the same store.
         cells = [path for path in _children(directory / "cells") if path.name not in self.searched]
         paths = {cell: self.stored[cell] for cell in plan if cell in self.stored}
-        paths |= {path.name: path for path in cells}  # whatever a store has under the same name
+        paths |= {path.name: path for path in cells}  # rather than a store's
         rows = {name: self.trajectory(path, directory) for name, path in paths.items()}
         if plan and not rows:
             self.missing.append(
@@ -139,7 +139,7 @@ class StudyContents:
                 self.missing.append(f"{name}: not in {directory / 'cells'}{why}")
 
     def search(self, directory: Path, question: Mapping[str, Any]) -> None:
-        """Take a search's trace and cells, and name what it has not come to."""
+        """Read a search's trace and trajectories, and name what is missing or not finished."""
         names = _candidates(question)
         paths = {key: self.stored[key] for key in names if key in self.stored}
         rows = [self.trajectory(path, directory, names[key]) for key, path in paths.items()]
@@ -174,7 +174,7 @@ class StudyContents:
             )
 
     def _table(self, path: Path, columns: Sequence[str], absent: str) -> pd.DataFrame | None:
-        """A table that a study wrote; None where it is not there or damaged, which is named."""
+        """Read a table that a study wrote; None, after naming it, if it is missing or damaged."""
         if not path.is_file():
             self.missing.append(f"{path.parent}: {absent}")
             return None
@@ -193,7 +193,7 @@ class StudyContents:
 
 
 def places(directory: Path, levels: int) -> Iterator[Path]:
-    """Trajectories and studies: this directory itself, or what lies in it."""
+    """Yield this directory if it is a trajectory or a study, else those up to ``levels`` below."""
     if (directory / "study.json").is_file() or is_described(directory):
         yield directory
     elif levels:
@@ -202,7 +202,7 @@ def places(directory: Path, levels: int) -> Iterator[Path]:
 
 
 def _candidates(question: Mapping[str, Any]) -> dict[str, str]:
-    """The candidates of a search by the names of their trajectories; empty for a suite."""
+    """The candidates of a search by their trajectories' directory names; empty for a suite."""
     cells = question.get("cells") or {}
     return {key: candidate for candidate, keys in cells.items() for key in keys}
 
@@ -216,7 +216,7 @@ def _first_line(text: object) -> str:
 
 
 def _read(path: Path, missing: list[str]) -> tuple[dict[str, Any], RecallMatrix]:
-    """A trajectory's row and matrix; what else is wrong with it goes to ``missing``.
+    """A trajectory's row and matrix; a damaged log is named in ``missing``.
 
     Raises HoldfastError when its configuration or its matrix cannot be read.
     """
@@ -252,10 +252,7 @@ def _read(path: Path, missing: list[str]) -> tuple[dict[str, Any], RecallMatrix]
 
 
 def read_at(path: Path, matrix: RecallMatrix) -> dict[str, Any]:
-    """The numbers of a trajectory's row as it stood at an earlier horizon.
-
-    matrix: up to there.
-    """
+    """The numbers of a trajectory's row at an earlier horizon. matrix: up to that horizon."""
     row = _numbers(matrix)
     with suppress(HoldfastError):  # a damaged log has been named already
         row["state_bytes"] = _state_bytes(path, matrix)
@@ -274,7 +271,7 @@ def _whole(value: Any) -> int:
 
 
 def _state_bytes(path: Path, matrix: RecallMatrix) -> float:
-    """What was on disk after the last task of the matrix; the log may have gone further."""
+    """The state's size after the matrix's last task; NaN if the log does not tell."""
     size = math.nan
     for event in read_events(path):
         if event.get("event") == "task" and event.get("task") == matrix.horizon:
@@ -286,19 +283,19 @@ def _state_bytes(path: Path, matrix: RecallMatrix) -> float:
 def _settings_of(recorded: Description) -> dict[str, Any]:
     """The dotted settings that change the results, without method, seed and stream."""
     values = dict(recorded.numbers)
-    values |= values.pop("plugins", {})  # of which each is a section, as a user writes it
+    values |= values.pop("plugins", {})  # each is a section, as users write it
     backbone = {name: values.pop(name) for name in _OF_THE_BACKBONE if name in values}
-    if "backbone" in values:  # there by its fingerprint alone
+    if "backbone" in values:  # as a fingerprint alone
         identity = {"name": recorded.backbone["name"], "fingerprint": values["backbone"]}
         values["backbone"] = identity | backbone
     return flat({key: value for key, value in values.items() if key not in _OF_THE_RUN})
 
 
 def complete_settings(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Add to the settings of each run those that its identity leaves out at their default.
+    """Add to each run's settings those that its identity omits because they have their default.
 
-    rows: with ``settings`` and ``config``, the flat config.json. Added is what another run records,
-    where that run is of the same method, or this one records other settings of the section.
+    rows: with ``settings`` and ``config``, the flat config.json. A setting is added if a run of the
+    same method has it, or any run has it and this one has other settings of its section.
     """
     recording: dict[str, set[str]] = {}
     for row in rows:
@@ -316,9 +313,9 @@ def complete_settings(rows: Sequence[Mapping[str, Any]]) -> None:
 def tell_apart(rows: Sequence[dict[str, Any]]) -> None:
     """Add to ``method`` and ``candidate`` the settings in which runs of one method differ.
 
-    rows: with ``settings``; those of a search have their candidate already and stay as they are.
-    Where all runs of a method on a data set share their settings, the tag alone is its name;
-    otherwise it is ``merge optim.lr=0.001``, with every setting in which any two of them differ.
+    rows: with ``settings``; rows of searches stay as they are. If all runs of a method on a data
+    set have the same settings, its name is the tag alone; otherwise it is like
+    ``merge optim.lr=0.001``, with every setting in which any two of the runs differ.
     """
     groups: dict[Any, list[dict[str, Any]]] = {}
     for row in (row for row in rows if not row["searched"]):
@@ -331,7 +328,7 @@ def tell_apart(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _method_name(method: str, settings: Mapping[str, Any]) -> str:
-    """``merge optim.lr=0.001``: a tag and dotted settings, as tables have them."""
+    """A method's name in tables, its tag and dotted settings: ``merge optim.lr=0.001``."""
     return " ".join((method, *(as_override(*pair) for pair in settings.items())))
 
 
@@ -339,12 +336,10 @@ _OF_WEIGHTS = ("backbone.name", "backbone.precision", "backbone.quantization")
 
 
 def _differing(runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The keys whose values differ; a backbone of other weights is told by its name and precision
-    if it can.
-    """
+    """The settings whose values differ; the backbone's fingerprint only if no other tells."""
     keys = []
     for key in dict.fromkeys(key for settings in runs for key in settings):
-        values = [settings[key] for settings in runs if key in settings]  # a run may be older
+        values = [settings[key] for settings in runs if key in settings]  # an older run may lack it
         if any(value != values[0] for value in values):
             keys.append(key)
     if "backbone.fingerprint" not in keys:  # the same weights under two names
@@ -359,7 +354,7 @@ def _differing(runs: Sequence[Mapping[str, Any]]) -> list[str]:
 def with_settings(
     rows: Sequence[dict[str, Any]], where: Mapping[str, Any]
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """The rows whose settings are those of ``where``, and a line on the others if there are any.
+    """The rows that have the settings ``where``, and a line that counts the others, if any.
 
     A run whose method does not use a setting (``si.strength`` of vanilla) is kept.
     Raises HoldfastError for a setting that no run has, or that leaves no run.

@@ -1,4 +1,4 @@
-"""A study as tables: every trajectory below some directories, and what is not there.
+"""Read a study: every trajectory below some directories, and what is missing.
 
 Source: app:res-all-configs, app:search-outputs.
 """
@@ -30,24 +30,23 @@ _TYPES = (
     | dict.fromkeys((*METRICS, "box_emission", "state_bytes"), "float64")
     | {"searched": "bool", "path": "object"}
 )
-_LEVELS = 2  # of folders around a trajectory or a study
+_LEVELS = 2  # of folders in which trajectories and studies are sought
 
 
 @dataclass(frozen=True)
 class Study:
-    """What some directories hold.
+    """The trajectories and searches in some directories.
 
-    cells: one row a trajectory (two where a suite and a search share it): ``study`` (its
-    directory), ``dataset``, ``method`` (tag; with settings in which its runs differ, if they do),
+    cells: one row per trajectory (two if a suite and a search share it): ``study`` (its
+    directory), ``dataset``, ``method`` (tag, with the settings in which its runs differ, if any),
     ``candidate`` (in a search the tag with its searched settings, otherwise the method), ``seed``,
-    ``order_seed`` (<NA> in the stored order), ``horizon`` (tasks learned, or as many of them as the
-    data set is read at: the longest that half of its runs have reached), the metrics as shares,
-    ``half_life`` in tasks (NaN where not defined), ``box_emission`` (share, at the last
-    checkpoint), ``state_bytes`` (on disk), ``searched`` (whether it is a search's row), ``path``.
-    matrices: by ``path``, up to the horizon in ``cells``. traces: of searches, by dataset, as
-    ``trace.csv`` has them.
-    missing: what is not there, not finished, not comparable or further than the rest, one plain
-    line each.
+    ``order_seed`` (<NA> for the stored order), ``horizon`` (tasks learned; runs are cut at the
+    longest horizon that at least half of their data set's runs have reached), the metrics as
+    shares, ``half_life`` in tasks (NaN if not defined), ``box_emission`` (share, in the last row),
+    ``state_bytes`` (on disk), ``searched`` (whether it is a search's row), ``path``.
+    matrices: by ``path``, up to the horizon in ``cells``. traces: of searches, by dataset, as in
+    ``trace.csv``.
+    missing: a line for all that is missing, unfinished, left out, cut or not comparable.
     """
 
     cells: pd.DataFrame
@@ -61,7 +60,7 @@ def read_study(*directories: Path | str, where: Mapping[str, Any] | None = None)
 
     directories: each a trajectory, a suite or a search, a store of trajectories, or a folder that
     holds some of these, two levels deep at most. Where the store of a study has moved, give
-    that store too. The metrics follow from the matrices, whatever ``metrics.json`` says.
+    that store too. Metrics are computed from the matrices, not read from ``metrics.json``.
     where: dotted settings, such as ``{"optim.lr": 0.001}``; only runs that have them are read, and
     runs of methods that do not use them.
     Raises HoldfastError when there is no trajectory and no search at all, and for a setting that no
@@ -97,11 +96,11 @@ def read_study(*directories: Path | str, where: Mapping[str, Any] | None = None)
 
 
 def final_runs(cells: pd.DataFrame) -> pd.DataFrame:
-    """The cells that tables over trajectories are about, each method and seed once.
+    """The cells that tables use, each method and seed once.
 
-    They are those of suites and single runs that have come to their data set's horizon; of each
-    data set those in the stored order of the tasks, where it has some.
-    Raises HoldfastError for a method and seed that is there twice.
+    These are the cells of suites and single runs, not of searches, at their data set's horizon. If
+    a data set has cells in the stored order of tasks, its cells in other orders are left out.
+    Raises HoldfastError for a method and seed that occur twice.
     """
     runs = at_horizon(cells)
     refuse_repeated(runs)
@@ -109,7 +108,7 @@ def final_runs(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def refuse_repeated(cells: pd.DataFrame) -> None:
-    """Raise HoldfastError for a data set, method and seed that is there twice, and say where."""
+    """Raise HoldfastError, with the paths, for a data set, method and seed that occur twice."""
     keys = ["dataset", "method", "seed"]
     again = cells[cells.duplicated(keys)]
     if again.empty:
@@ -126,7 +125,7 @@ def refuse_repeated(cells: pd.DataFrame) -> None:
 def _collect(
     directories: tuple[Path, ...], reading: StudyContents
 ) -> tuple[dict[Path, Mapping[str, Any]], list[tuple[Path, Path]]]:
-    """Studies with what they ask, and trajectories of none, each with the directory given."""
+    """The studies with their study.json, and the other trajectories with the directory given."""
     studies: dict[Path, Mapping[str, Any]] = {}
     loose: list[tuple[Path, Path]] = []
     seen: set[Path] = set()
@@ -162,7 +161,7 @@ def _unfinished(cells: pd.DataFrame, reading: StudyContents) -> Iterator[str]:
 
 
 def _holes(cells: pd.DataFrame, named_missing: set[tuple[str, str, int]]) -> Iterator[str]:
-    """Seeds that a method lacks and another method of the data set has."""
+    """Yield a line on the seeds that a method lacks and another of its data set has."""
     for dataset, part in in_report_order(cells).groupby("dataset", sort=False):
         seeds = sorted(part["seed"].unique())
         for method, runs in part.groupby("method", sort=False):
@@ -177,7 +176,7 @@ def _holes(cells: pd.DataFrame, named_missing: set[tuple[str, str, int]]) -> Ite
 
 
 def _unlike(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Runs that one table would set beside each other, and that learned another stream."""
+    """Yield a line for each run that learned another stream than the run it is compared with."""
     streams: dict[Any, Mapping[str, Any]] = {}
     for row in (row for row in rows if not row["searched"]):
         first = streams.setdefault((row["dataset"], row["order_seed"]), row)
@@ -189,7 +188,7 @@ def _unlike(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _same_stream(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two runs learn one stream; of two lengths, as far as both have learned it."""
+    """Whether two runs learn one stream; if its lengths differ, in the tasks that both learned."""
     if row["tasks"] == other["tasks"]:
         return bool(row["fingerprint"] == other["fingerprint"])
     return all(task == same for task, same in zip(row["learned"], other["learned"], strict=False))
@@ -202,7 +201,7 @@ def common_horizon(horizons: pd.Series) -> int:
     """The longest horizon that at least half of some runs have reached, in tasks.
 
     So neither a run that failed early nor one that went further decides for all the others. Runs
-    that have learned nothing yet count only where no other has.
+    that have learned nothing do not count; 0 if there are no others.
     """
     begun = horizons[horizons > 0].sort_values()
     return int(begun.iloc[len(begun) // 2]) if len(begun) else 0
@@ -211,18 +210,18 @@ def common_horizon(horizons: pd.Series) -> int:
 def in_report_order(cells: pd.DataFrame) -> pd.DataFrame:
     """The cells of suites and single runs, not those of searches, at any horizon.
 
-    Of each data set they are those in the stored order of the tasks, where it has some.
+    If a data set has cells in the stored order of tasks, its cells in other orders are left out.
     """
-    # Cells that no directory holds, such as the paper's, need not say that they are no search's.
+    # Cells that were not read from directories, such as the paper's, may lack the column.
     chosen = cells[~cells["searched"]] if "searched" in cells else cells
     stored = chosen["order_seed"].isna()
     return chosen[stored | ~stored.groupby(chosen["dataset"]).transform("any")]
 
 
 def at_horizon(cells: pd.DataFrame) -> pd.DataFrame:
-    """The cells that :func:`in_report_order` gives, of each data set those at its horizon.
+    """The cells of :func:`in_report_order` that are at their data set's :func:`common_horizon`.
 
-    That is :func:`common_horizon`. A method and seed may be there twice.
+    A method and seed may occur twice.
     """
     chosen = in_report_order(cells)
     if chosen.empty:
@@ -234,11 +233,11 @@ def at_horizon(cells: pd.DataFrame) -> pd.DataFrame:
 def aligned(
     cells: pd.DataFrame, matrices: Mapping[str, RecallMatrix]
 ) -> tuple[pd.DataFrame, dict[str, RecallMatrix], list[str]]:
-    """Read every run that went further than its data set's horizon as it stood there.
+    """Cut every run that went further than its data set's horizon back to that horizon.
 
-    cells, matrices: as a :class:`holdfast.analysis.study.Study` has them, and as they come back,
-    with one plain line for each data set that has such runs. The rows of searches stay as they
-    are; so does a run that was not evaluated at that horizon, and it is named too.
+    cells, matrices: of a :class:`holdfast.analysis.study.Study`. Returns changed copies of both,
+    and lines that name the runs. The rows of searches stay as they are; so does a run that was not
+    evaluated at that horizon, which a line names too.
     """
     cells, matrices, lines = cells.copy(), dict(matrices), []
     for dataset, part in in_report_order(cells).groupby("dataset", sort=False):

@@ -1,4 +1,4 @@
-"""Every table that a study gives, and why it does not give the others."""
+"""All tables that can be made of a study, and the reasons why others cannot."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ from holdfast.core.files import json_text
 
 @dataclass(frozen=True)
 class Analysis:
-    """tables: by name, the data sets below each other, none empty; absent: by name, why the study
-    does not give it; refused: by name and data set, why that data set has no part in it.
+    """The tables of a study.
+
+    tables: by name, with the rows of all data sets, none empty; absent: by name, why a table was
+    not made; refused: by name and data set, why a table lacks the rows of that data set.
     """
 
     tables: Mapping[str, pd.DataFrame]
@@ -31,7 +33,7 @@ class Analysis:
     refused: Mapping[tuple[str, str], str]
 
     def of(self, dataset: str, name: str) -> pd.DataFrame:
-        """One data set's part of a table that has data sets; empty where it has none."""
+        """One data set's rows of a table with the column ``dataset``; empty if there are none."""
         if name not in self.tables:
             return pd.DataFrame()
         table = self.tables[name]
@@ -39,7 +41,7 @@ class Analysis:
 
 
 class _Tables(dict[str, pd.DataFrame]):
-    """Tables by name; for one that the study does not give, HoldfastError says why."""
+    """Tables by name; a table that is not there raises HoldfastError with the reason."""
 
     def __init__(self, tables: Mapping[str, pd.DataFrame], absent: Mapping[str, str]) -> None:
         super().__init__(tables)
@@ -51,7 +53,7 @@ class _Tables(dict[str, pd.DataFrame]):
 
 
 class StudyPart:
-    """A study of one data set or of all, and what several tables are made of."""
+    """A study of one data set or of all, with the results that several tables share."""
 
     def __init__(self, study: Study) -> None:
         self.study = study
@@ -64,7 +66,7 @@ class StudyPart:
 
     @cached_property
     def survival(self) -> pd.DataFrame:
-        """The curves of every method, with their bands."""
+        """The mean curve of every method with its band."""
         return bands(curves(self.study))
 
     @cached_property
@@ -95,8 +97,8 @@ _NO_SAMPLES = "no finished run with replay keeps its samples (sampling.keep=true
 class Table:
     """One table of an analysis.
 
-    name: of its files; make: from a data set, or from all at once where ``across``; empty: why
-    there is none where nobody raised; of_search: whether it needs a search, not only final runs.
+    name: of its files; make: from one data set, or from all at once if ``across``; empty: the
+    reason given if it has no rows; of_search: whether it can be made without final runs.
     """
 
     name: str
@@ -129,10 +131,10 @@ TABLES = (
 
 
 def analyse(study: Study, wanted: Sequence[Table] = TABLES) -> Analysis:
-    """Make every table that the study gives; what it lacks for another stops none.
+    """Make every table for which the study has the data; the others do not stop it.
 
-    Nor does a data set stop another: ``absent`` names ``items of llm_qa`` where the others have
-    items. wanted: the tables to make.
+    If only some data sets lack the data, ``absent`` names these, as in ``items of llm_qa``.
+    wanted: the tables to make.
     Source: app:results.
     """
     datasets = dict.fromkeys([*study.cells["dataset"], *study.traces])
@@ -164,7 +166,7 @@ def analyse(study: Study, wanted: Sequence[Table] = TABLES) -> Analysis:
 
 
 def markdown(table: pd.DataFrame) -> str:
-    """A table to read: shares to three digits, p to two."""
+    """A table as Markdown: numbers with three decimals, p with two digits, bytes with none."""
     columns = [str(name) for name in table.columns]
     lines = [columns, ["--:" if is_numeric_dtype(table[name]) else ":--" for name in table.columns]]
     for row in table.to_dict("records"):
@@ -173,16 +175,16 @@ def markdown(table: pd.DataFrame) -> str:
 
 
 def json_rows(table: pd.DataFrame) -> str:
-    """A table as the text of a JSON file, a row an object; null for what is no finite number.
+    """A table as JSON text, one object per row; null for NaN and infinity.
 
-    Numbers have all their digits, as in CSV: a p of 3e-14 is no 0.
+    Numbers keep all their digits, as in CSV, so that a p of 3e-14 does not become 0.
     """
     values = table.replace([math.inf, -math.inf], math.nan).astype(object)
     return json_text(values.where(values.notna(), None).to_dict("records"))
 
 
 def _of_dataset(study: Study, dataset: str) -> Study:
-    """What a study has of one data set."""
+    """The study, restricted to one data set."""
     traces = {name: trace for name, trace in study.traces.items() if name == dataset}
     return replace(study, cells=study.cells[study.cells["dataset"] == dataset], traces=traces)
 
@@ -196,4 +198,4 @@ def _text(name: str, value: Any) -> str:
         return f"{value:.0f}" if name.endswith("bytes") else f"{value:.3f}"
     if value is None or value is pd.NA:
         return ""
-    return " ".join(str(value).split()).replace("|", "\\|")  # a line is a row
+    return " ".join(str(value).split()).replace("|", "\\|")  # one line per row

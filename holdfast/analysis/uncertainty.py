@@ -1,9 +1,9 @@
-"""What is noise: means and differences between methods, with the intervals of a bootstrap.
+"""Means and differences between methods, with bootstrap intervals.
 
-Seeds and tasks, or seeds and items, are drawn independently, with replacement, and every method has
-the same draw: Owen, The pigeonhole bootstrap (Annals of Applied Statistics 1, 2007). A half-life is
-no mean over tasks, but R(a) is one at every age: a draw of tasks and seeds gives a curve, and the
-curve its half-life. Source: sec:res-time.
+Seeds and tasks, or seeds and items, are drawn independently, with replacement, and with the same
+draws for every method: Owen, The pigeonhole bootstrap (Annals of Applied Statistics 1, 2007). A
+half-life is not a mean over tasks: each draw gives a mean curve R(a), and that its half-life.
+Source: sec:res-time.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ LEVEL = 0.95
 def interval(values: NDArray[np.float64]) -> tuple[float, float]:
     """The 95% percentile interval of the mean of values [seeds, tasks].
 
-    4,000 draws, of seeds and of tasks, each with replacement; the same values give the same draws.
-    Wide rather than narrow where values differ by task and by chance; too narrow where seeds spread
-    most and there are few of them (three seeds: docs/analysis.md).
+    4,000 draws of seeds and of tasks, with replacement; values of one shape have the same draws.
+    The interval is rather too wide if values vary mostly by task and by chance, and too narrow if
+    they vary mostly by seed and seeds are few (docs/analysis.md).
     """
     seeds, tasks = draws(*values.shape)
     return percentiles(((seeds @ values) * tasks).sum(axis=1))
 
 
 def percentiles(drawn: NDArray[np.float64], *, whole: bool = False) -> tuple[float, float]:
-    """The bounds of the middle 95% of draws; whole: of whole numbers, outwards."""
+    """The bounds of the middle 95% of draws. whole: take drawn values, rounding outwards."""
     low = np.quantile(drawn, (1 - LEVEL) / 2, method="lower" if whole else "linear")
     high = np.quantile(drawn, (1 + LEVEL) / 2, method="higher" if whole else "linear")
     return float(low), float(high)
@@ -47,7 +47,7 @@ def percentiles(drawn: NDArray[np.float64], *, whole: bool = False) -> tuple[flo
 
 @lru_cache(maxsize=4)
 def draws(seeds: int, tasks: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Weights [draws, seeds] and [draws, tasks], each row's sum 1."""
+    """Bootstrap weights [draws, seeds] and [draws, tasks]; each row sums to 1."""
     random = np.random.default_rng([seeds, tasks])
     by_seed = random.multinomial(seeds, np.full(seeds, 1 / seeds), size=DRAWS) / seeds
     by_task = random.multinomial(tasks, np.full(tasks, 1 / tasks), size=DRAWS) / tasks
@@ -57,10 +57,11 @@ def draws(seeds: int, tasks: int) -> tuple[NDArray[np.float64], NDArray[np.float
 def ratio_draws(
     values: NDArray[np.float64], weights: NDArray[np.float64], number: int = 0
 ) -> NDArray[np.float64]:
-    """In each draw of seeds and items, the sum of the items' values over that of their weights.
+    """In each draw of seeds and items, the items' summed values over their summed weights: [draws].
 
-    values: [seeds, items]; weights: [items]; number: other draws of items for each number, with
-    the same draws of seeds. Items that are alike are drawn as one group, which is the same.
+    values: [seeds, items], averaged over seeds; weights: [items]; number: each number has its own
+    draws of items, and all have the same draws of seeds. Equal items are drawn as one group, which
+    has the same distribution.
     """
     seeds, items = values.shape
     groups, counts = np.unique(np.vstack([values, weights]), axis=1, return_counts=True)
@@ -79,10 +80,10 @@ def means(study: Study) -> pd.DataFrame:
     """Each method's metrics with their intervals.
 
     Gives ``dataset``, ``method``, ``metric`` (final, diag, forget, w10, w50, and half_life of the
-    mean curve, in tasks), ``value``, ``low`` and ``high`` (95%, as
-    :func:`interval`; NaN with fewer than two seeds) and ``seeds``. NaN
-    where a seed's value is not defined, and for a half-life or a bound beyond the horizon.
-    Raises HoldfastError for a method and seed that is there twice.
+    mean curve, in tasks), ``value``, ``low`` and ``high`` (95%, as :func:`interval`;
+    NaN with fewer than two seeds) and ``seeds``. NaN if a seed's value is not defined, and for a
+    half-life or a bound beyond the horizon.
+    Raises HoldfastError for a method and seed that occur twice.
     """
     rows: list[tuple[object, ...]] = []
     for dataset, part in final_runs(study.cells).groupby("dataset", sort=False):
@@ -91,7 +92,7 @@ def means(study: Study) -> pd.DataFrame:
             values = by_seed(part, study.matrices, metric)
             for method in dict.fromkeys(part["method"]):
                 per_seed = np.array(list(values.get(method, {}).values()))
-                # A mean over the seeds that happen to be defined would not be comparable.
+                # A mean over only the seeds with a defined value would not be comparable.
                 whole = len(per_seed) == seeds[method]
                 estimate = (float(per_seed.mean()), *bounds(per_seed)) if whole else (math.nan,) * 3
                 rows.append((dataset, method, metric, *estimate, seeds[method]))
@@ -108,12 +109,11 @@ def differences(study: Study) -> pd.DataFrame:
     """Each method's metric minus each other's, over the seeds that both have, with its interval.
 
     Gives ``dataset``, ``metric`` (final, diag, forget, w10, w50, half_life), ``method`` and
-    ``other`` (the one with the higher mean first), ``difference`` (share; of half_life tasks),
-    ``low`` and ``high`` (95%, as :func:`interval`), ``noise`` (whether
-    they enclose 0) and ``seeds``. A pair without two common seeds has no row. A half-life beyond
-    the horizon counts as the horizon, so that its difference is the least that it may be; two of
-    them have no row.
-    Raises HoldfastError for a method and seed that is there twice.
+    ``other`` (the higher mean first), ``difference`` (a share; for half_life in tasks), ``low`` and
+    ``high`` (95%, as :func:`interval`), ``noise`` (whether these enclose 0) and ``seeds``. A pair
+    without two common seeds has no row. A half-life beyond the horizon counts as the horizon, so
+    the difference is a lower bound; a pair with both beyond the horizon has no row.
+    Raises HoldfastError for a method and seed that occur twice.
     """
     rows: list[tuple[object, ...]] = []
     for dataset, part in final_runs(study.cells).groupby("dataset", sort=False):
@@ -140,7 +140,7 @@ def bounds(values: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def contrasted(values: BySeed, weights: Mapping[str, float]) -> NDArray[np.float64]:
-    """The weighted sum of methods [seeds, tasks], over the seeds that all of them have."""
+    """The weighted sum of methods' values [seeds, tasks], for the seeds that all of them have."""
     if not weights or not all(name in values for name in weights):
         return np.zeros((0, 1))
     seeds = sorted(set.intersection(*(set(values[name]) for name in weights)))
@@ -152,7 +152,7 @@ def contrasted(values: BySeed, weights: Mapping[str, float]) -> NDArray[np.float
 def by_seed(
     runs: pd.DataFrame, matrices: Mapping[str, RecallMatrix], metric: str
 ) -> dict[str, dict[int, NDArray[np.float64]]]:
-    """The part of each task in a metric [tasks], by method and seed, where it is defined."""
+    """Each task's term of a metric [tasks], by method and seed; without undefined metrics."""
     values_by_seed: dict[str, dict[int, NDArray[np.float64]]] = {}
     for row in runs.to_dict("records"):
         values = terms(matrices[row["path"]], metric)
@@ -174,11 +174,11 @@ def _curves(
 
 
 class Lifetime:
-    """The half-life of the mean curve of some seeds, and in each draw of them and of the tasks.
+    """The half-life of the mean curve of some seeds, and of each bootstrap draw.
 
-    seeds: of :func:`recall_by_age`, each [tasks, ages]. ages: the horizon; it stands for a
-    half-life that is not within it, or not known. learned: whether anything was, at age 0; what was
-    never there has no half-life.
+    seeds: of :func:`recall_by_age`, each [tasks, ages]. value: the half-life; equal to ``ages``,
+    the horizon, if it is beyond that or unknown. learned: whether anything was recalled at age 0;
+    otherwise there is no half-life.
     """
 
     def __init__(self, seeds: Sequence[NDArray[np.float64]]) -> None:
@@ -190,10 +190,10 @@ class Lifetime:
 
     @cached_property
     def drawn(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The least and the most that the half-life may be in each draw, both [draws].
+        """Lower and upper limits of the half-life in each draw, both [draws].
 
-        They differ where no drawn task has an age before the curve halves: that age, and the
-        horizon.
+        They differ if, before the curve halves, there is an age that no drawn task has reached:
+        the limits are that age and the horizon.
         """
         return _half_lives(self._seeds, *draws(len(self._seeds), len(self._seeds[0])))
 
@@ -205,7 +205,7 @@ class Lifetime:
         return percentiles(least, whole=True)[0], percentiles(most, whole=True)[1]
 
     def known(self, age: float) -> float:
-        """NaN for an age that is not within the horizon."""
+        """The age, or NaN if it is not within the horizon."""
         return age if age < self.ages else math.nan
 
 
@@ -220,11 +220,11 @@ def recall_by_age(matrix: RecallMatrix) -> NDArray[np.float64]:
 
 
 def lives_apart(curves: BySeed) -> Iterator[tuple[str, str, float, float, float, int]]:
-    """Of each two methods the difference of their half-lives, over the seeds that both have.
+    """Yield the difference in half-life of each two methods, over the seeds that both have.
 
-    curves: of :func:`recall_by_age` by method and seed. Yields the method with the longer one, the
-    other, the difference, its bounds, and the number of seeds; nothing for two that do not halve
-    within the horizon, for one that learned nothing, or without two seeds in common.
+    curves: of :func:`recall_by_age`, by method and seed. Yields the method with the longer
+    half-life, the other, the difference, its bounds, and the number of seeds. Left out are pairs
+    of which neither halves within the horizon or one learned nothing, or without two common seeds.
     """
 
     @cache
@@ -250,15 +250,15 @@ def _half_lives(
     by_seed: NDArray[np.float64],
     by_task: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The first age at which each weighted mean curve is below half of where it began.
+    """The first age at which each weighted mean curve is below half of its start.
 
-    by_seed, by_task: weights [draws, seeds] and [draws, tasks]. Returns the least and the most that
-    it may be, both [draws], as :attr:`Lifetime.drawn` has them.
+    by_seed, by_task: weights [draws, seeds] and [draws, tasks]. Returns the lower and upper limits
+    of :attr:`Lifetime.drawn`, both [draws].
     """
     mean = np.zeros((len(by_task), seeds[0].shape[1]))
     for place, values in enumerate(seeds):
         seen = ~np.isnan(values)
-        weight = by_task @ seen.astype(float)  # of the drawn tasks that have reached each age
+        weight = by_task @ seen.astype(float)  # of the drawn tasks observed at each age
         with np.errstate(invalid="ignore"):
             curve = (by_task @ np.where(seen, values, 0.0)) / weight
         share = by_seed[:, place, None]

@@ -1,4 +1,4 @@
-"""Anchors: what an update should preserve. By the names that a method's tag uses.
+"""The built-in anchors by their names in a method's tag, and what new anchors are made of.
 
 A package adds its own through the entry-point group ``holdfast.anchors``.
 """
@@ -59,10 +59,10 @@ REFERENCE_POINTS: dict[str, type[Anchor]] = {"stored": StoredReplay, "joint": Jo
 
 
 def register(name: str, kind: type[Anchor]) -> None:
-    """Make an anchor known in this process, as a notebook does that defines one in a cell.
+    """Register an anchor in this process, for example one that a notebook defines.
 
-    name: in a method's tag; a name that was registered before then means the new class. Other
-    processes, such as the workers of a study, know what a package declares as an entry point.
-    Raises HoldfastError for what is no anchor, and a name that is taken or that no tag can have.
+    name: its name in a method's tag; a name that was registered before gets the new class. Other
+    processes, such as the workers of a study, know a plug-in only by its entry point.
+    Raises HoldfastError if ``kind`` is no anchor, or the name is taken or impossible in a tag.
     """
     plugins.register(plugins.ANCHORS, name, kind, Anchor)

@@ -1,9 +1,9 @@
-"""What an anchor is: settings and pure functions of an explicit state.
+"""The interface of anchors: settings, and pure functions of an explicit state.
 
-An anchor sees no loop and no model. Whoever trains, this package's loop, somebody's Trainer or a
-bare script, calls the same four functions in the order of alg. app-task-boundary: ``begin`` a task,
-a ``loss`` in every step, ``after_step`` where an anchor needs ``fit_gradient``, and ``end`` of the
-task. Each gets the state that the one before returned.
+An anchor sees neither loop nor model. Every training loop (this package's, a Trainer, a script)
+calls the same four functions in the order of alg. app-task-boundary: ``begin`` before a task,
+``loss`` in every step, ``after_step`` if an anchor needs ``fit_gradient``, ``end`` after the task.
+Each gets the latest state.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ from holdfast.core.config import Config
 from holdfast.core.errors import HoldfastError
 from holdfast.model.curvature import Curvature, Positions
 
-#: Trainable coordinates, or a value for each of them, by the names that the loop gives them; of
-#: low-rank layers ``MODULE.lora_A`` [r, d_in] and ``MODULE.lora_B`` [d_out, r].
+#: A tensor for each trainable coordinate, by its name. Low-rank factors are ``MODULE.lora_A``
+#: [r, d_in] and ``MODULE.lora_B`` [d_out, r].
 Tree = Mapping[str, Tensor]
 
-#: What an anchor remembers, by names of its own. The trees and tensors in it are never changed in
-#: place.
+#: What an anchor remembers, by names that it chooses. Nothing in it is changed in place.
 State = Mapping[str, Any]
 
 
@@ -35,13 +34,14 @@ class Needs:
     """What the loop must supply to an anchor.
 
     replay: minibatches sampled from the previous model; curvature: Kronecker factors of every
-    adapted map on such samples; positions: x and g of every adapted map at positions of the
-    general text; updates: the change of every map as factors; teacher: the
-    previous model's states on the current task's sequences; general: minibatches of general text
-    from the first task on, with the untouched model's states; fit_gradient: the unclipped gradient
-    of the fit term, and calls of ``after_step``.
-    Of reference points, which keep examples: stored: replay minibatches hold so many stored
-    items of earlier tasks; joint: every task is trained together with all earlier ones.
+    adapted map on such samples; positions: the input x of every adapted map and the gradient g in
+    its output, at positions of general text; updates: the change of every map as factors; teacher:
+    the previous model's states on the current task's sequences; general: minibatches of general
+    text from the first task on, with the untouched model's states; fit_gradient: the unclipped
+    gradient of the fit term, and calls of ``after_step``.
+
+    Only for reference points, which keep examples: stored: draw replay minibatches from this many
+    stored items of earlier tasks; joint: train every task together with all earlier ones.
     """
 
     replay: bool = False
@@ -65,13 +65,15 @@ class Text:
 
 @dataclass(frozen=True)
 class TaskStart:
-    """task: 1-based; parameters: the trainable coordinates before the first step.
+    """What an anchor knows before the first step of a task.
 
-    items: of the task; past_items: learned before it; curvature: S and G of every adapted map, by
-    name, on the samples before this task, None when there are none or no anchor needs them;
-    general: how many sequences of general text were sampled, before this task or the first;
-    positions: x and g at so many positions of what was sampled of it now, None where nothing was;
-    text: so many sequences that the model writes now from random tokens of its vocabulary.
+    task: 1-based; parameters: the trainable coordinates; items: number of the task's items;
+    past_items: number of items learned before; curvature: S and G of every adapted map, by name,
+    on samples of the previous model, None if there are none or no anchor needs them; general: the
+    number of general texts asked for (``sampling.general``); positions: called with a number,
+    gives x and g of every map at that many positions of the general text sampled before this task,
+    None if there is none; text: called with a number, gives that many general texts of the
+    untouched model, None after the first task.
     """
 
     task: int
@@ -88,8 +90,8 @@ class TaskStart:
 class Update:
     """The change of one map since the task began: ``dW = scale * lora_B @ lora_A``.
 
-    lora_B: [d_out, k], B or [B, -B_0]; lora_A: [k, d_in], A or [A; A_0]; scale: rho. Where B_0 = 0,
-    k is the rank, otherwise twice as much. Both are differentiable.
+    lora_B: [d_out, k], B or [B, -B_0]; lora_A: [k, d_in], A or [A; A_0]; scale: rho. If B_0 = 0, k
+    is the rank, otherwise twice the rank. Both factors are differentiable.
     """
 
     lora_B: Tensor
@@ -102,10 +104,10 @@ class Step:
     """The arguments of an anchor's loss in one step.
 
     parameters: the trainable coordinates, differentiable; current: the predicted tokens of the
-    current minibatch, with the previous model's states when a past exists; replay: those of the
-    replay minibatch, None when there is none; updates: of every adapted map, by name, where an
-    anchor needs them; general: those of the minibatch of general text, with the untouched model's
-    states, None when there is none.
+    current minibatch, with the previous model's states if an anchor needs them and a past exists;
+    replay: the predicted tokens of the replay minibatch, None if there is none; updates: the change
+    of every adapted map, by name, if an anchor needs it; general: the predicted tokens of the
+    general minibatch, with the untouched model's states, None if there is none.
     """
 
     parameters: Tree
@@ -115,13 +117,13 @@ class Step:
     general: Projection | None = None
 
     def zero(self) -> Tensor:
-        """The loss of an anchor without a past, a scalar."""
+        """A scalar 0: the loss of an anchor without a past."""
         return next(iter(self.parameters.values())).new_zeros(())
 
 
 @dataclass(frozen=True)
 class Change:
-    """One optimiser step: the unclipped fit gradient, and the coordinates around the step."""
+    """One optimiser step: the unclipped fit gradient, the coordinates before it and after it."""
 
     fit_gradient: Tree
     before: Tree
@@ -132,10 +134,11 @@ class Change:
 class TaskEnd:
     """The trained model, before the allocation rule changes its coordinates.
 
-    task: 1-based; sequences: number of training sequences N_t; sequence_gradient: the gradient of
-    the causal loss of one of them, in evaluation mode, by its index in task order; curvature: S
-    and G of every adapted map on these sequences; updates: the change of every map, where an
-    anchor needs it; positions: x and g at so many positions of these sequences.
+    task: 1-based; parameters: the trained coordinates; sequences: number of training sequences N_t;
+    sequence_gradient: called with an index in task order, gives the gradient of that sequence's
+    causal loss in evaluation mode; curvature: called, gives S and G of every adapted map on these
+    sequences; updates: the change of every map, if an anchor needs it; positions: called with a
+    number, gives x and g of every map at that many positions of these sequences.
     """
 
     task: int
@@ -150,16 +153,16 @@ class TaskEnd:
 class Anchor(ABC):
     """One thing that an update should preserve.
 
-    An instance holds its settings and nothing else; what it learns is the state that its functions
-    take and return. Config: its settings; needs: what the loop supplies. A function that an anchor
-    does not override returns the state that it was given. The first state is empty.
+    An instance holds only settings; what it learns is in the state that its functions take and
+    return. The first state is empty, and a function that is not overridden returns its state
+    unchanged. Config: the class of the settings; needs: what the loop must supply.
     """
 
     Config: ClassVar[type[Config]] = Config
     needs: Needs = Needs()
 
     def __init__(self, config: Any) -> None:
-        """config: of the class ``Config``."""
+        """config: an instance of ``Config``."""
         self.config = config
 
     def strength(self, state: State) -> float:
@@ -177,25 +180,25 @@ class Anchor(ABC):
         """The anchor's term, a scalar, unweighted; exactly 0 until a past exists."""
 
     def begin(self, state: State, start: TaskStart) -> State:
-        """A task is about to be learned."""
+        """Called before a task's first step."""
         return state
 
     def text(self, state: State) -> Text | None:
-        """General text of which every step has a minibatch; None for none."""
+        """General text, of which every step gets a minibatch; None: no such minibatches."""
         return None
 
     def after_step(self, state: State, change: Change) -> State:
-        """The optimiser has made a step. Called if an anchor of the method needs fit_gradient."""
+        """Called after every optimiser step if an anchor of the method needs ``fit_gradient``."""
         return state
 
     def end(self, state: State, end: TaskEnd) -> State:
-        """The task is learned; consolidate before the factors change their coordinates."""
+        """Called after a task's last step, before the allocation rule changes the coordinates."""
         return state
 
     def pack(self, state: State) -> dict[str, Tensor]:
-        """A state as named tensors for a file; ``PART NAME`` for a tree's.
+        """Convert a state to named tensors for a file; a tree's are named ``PART NAME``.
 
-        A state may hold tensors and trees; an anchor with anything else overrides this pair.
+        An anchor whose state holds anything but tensors and trees overrides this pair.
         Raises HoldfastError for anything else.
         """
         packed: dict[str, Tensor] = {}
@@ -213,7 +216,7 @@ class Anchor(ABC):
         return packed
 
     def unpack(self, tensors: Mapping[str, Tensor]) -> State:
-        """The inverse of :meth:`pack`; KeyError on names that do not match, if that is checked."""
+        """The inverse of :meth:`pack`; an override may raise KeyError for names that do not fit."""
         state: dict[str, Any] = {}
         for key, tensor in tensors.items():
             part, tree, name = key.partition(" ")
@@ -227,10 +230,10 @@ class Anchor(ABC):
 def unpacked(
     tensors: Mapping[str, Tensor], *groups: Sequence[str], single: Sequence[str] = ()
 ) -> State:
-    """The state whose packed form these tensors are.
+    """Unpack a state and check its parts.
 
     groups: names of parts of which a state has all or none; single: the parts that are one tensor;
-    the others are trees. Raises KeyError on other names, or where two trees differ in theirs.
+    all others are trees. Raises KeyError for other parts, or if two trees have different names.
     """
     state: dict[str, Any] = {}
     for key, tensor in tensors.items():

@@ -21,7 +21,7 @@ class DivergenceConfig(Config):
 
     temperature: float = Field(gt=0)  # tau
     divergence: Divergence = "forward_kl"
-    vocabulary: int | None = Field(None, ge=1)  # truncate the divergence to so many tokens
+    vocabulary: int | None = Field(None, ge=1)  # only the teacher's likeliest tokens, this many
 
     def between(self, tokens: TokenLogits) -> Tensor:
         """The divergence at each token: [n]."""
@@ -43,8 +43,8 @@ def divergence(
 ) -> Tensor:
     """The divergence at each token, in float32 at least, times temperature squared: [n].
 
-    teacher, student: logits [n, vocabulary]; temperature: tau > 0. ``vocabulary`` keeps only the
-    teacher's so many likeliest tokens, both distributions renormalised over them.
+    teacher, student: logits [n, vocabulary]; temperature: tau > 0; vocabulary: keep only this many
+    of the teacher's likeliest tokens, with both distributions renormalised; None: keep all.
     Source: eq. app-replay-loss, eq. app-function-loss (forward KL over the full vocabulary).
     """
     if vocabulary is not None and vocabulary < teacher.shape[-1]:
@@ -57,7 +57,7 @@ def divergence(
     if kind == "reverse_kl":
         value = _kl(log_p, log_q)
     else:
-        # Where both probabilities are 0 there is no gradient; any finite value does, weighted 0.
+        # If both probabilities are 0, any finite value does: its weight and gradient are 0.
         neither = (log_q == -torch.inf) & (log_p == -torch.inf)
         middle = torch.logaddexp(log_q.masked_fill(neither, 0.0), log_p.masked_fill(neither, 0.0))
         middle = middle - math.log(2.0)

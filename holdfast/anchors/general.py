@@ -1,13 +1,13 @@
 """Function anchor on general text: the untouched model's distributions on what it writes itself.
 
 Before the first task the model writes sequences from tokens drawn uniformly from its vocabulary.
-They and its last hidden states on them are kept, and every step of every task has a minibatch of
-them:
+The sequences and its last hidden states on them are kept, and every step of every task has a
+minibatch of them:
 
     tau^2 mean over tokens of KL(p_0(. | z_<l) || p(. | z_<l)).
 
-Where ``sd`` and ``replay`` hold what the model said before this task, this holds what it said
-before all of them, so it does not drift. It holds nothing that was taught.
+The teacher of ``sd`` and ``replay`` is the model before the current task. Here it is the model
+before all tasks, so it does not drift; nothing that was taught is preserved.
 Holdfast's own.
 """
 
@@ -29,12 +29,12 @@ from holdfast.core.errors import HoldfastError
 class GeneralDistillation(Anchor):
     """The term above.
 
-    Its state: tokens [n], of all sequences one after another; lengths [texts]; states [n - texts,
-    d], the untouched model's at their predicting positions.
+    Its state: tokens [n] of all sequences, concatenated; lengths [texts]; states [n - texts, d]:
+    the untouched model's last hidden states at the predicting positions.
     """
 
     class Config(DivergenceConfig):
-        """texts: sequences that are written and kept; ``sampling`` says how they are drawn."""
+        """texts: number of sequences to write and keep; ``sampling`` says how they are drawn."""
 
         strength: float = Field(1.0, ge=0)
         temperature: float = Field(1.0, gt=0)
@@ -71,7 +71,7 @@ class GeneralDistillation(Anchor):
 
 
 def refuse_no_text(sequences: Sequence[Sequence[int]]) -> None:
-    """Raise HoldfastError where the untouched model writes nothing but empty sequences."""
+    """Raise HoldfastError if the untouched model wrote nothing but empty sequences."""
     if not sequences:
         raise HoldfastError(
             "general: every text that the untouched model wrote is empty, so there is nothing to "

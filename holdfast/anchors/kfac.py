@@ -1,12 +1,12 @@
 """Curvature anchor: the past as one quadratic form in dense coordinates.
 
-On any sequences the Fisher information of every adapted map is nearly ``S (x) G`` (see
+On given sequences the Fisher information of every adapted map is about ``S (x) G`` (see
 :mod:`holdfast.model.curvature`). So the divergence of the student from the model before the
-task, per token, is to second order and without what several maps do together
+task, per token, is to second order, without products of several maps,
 
     1/2 sum over maps of tr(G dW S dW^T),    dW = rho (B A - B_0 A_0).
 
-It is a form in dense matrices, so it is valid under every allocation rule. The sequences are each
+The form is in dense matrices, so it is valid under every allocation rule. The sequences are each
 task's own, when it has just been learned, or samples of the previous model.
 Source: Martens & Grosse 2015; Ritter et al. 2018 (own sequences, after the recursion of Laplace's
 approximation, the product of means for the mean of products); on samples of the previous
@@ -30,22 +30,22 @@ from holdfast.model.curvature import Curvature, KroneckerFactors, from_named, mi
 class KroneckerFisher(Anchor):
     """The quadratic form above.
 
-    Its state. past: with ``source: own`` the means of S and G over all learned items; prior: those
-    over the general text that the unmodified model wrote; penalty: S and G of the form during a
-    task. Each is absent until it exists. ratio: of past items and general sequences to new items,
-    during a task; items: learned before it, at most max_items.
+    Its state. past: with ``source: own`` the means of S and G over all learned items; prior: the
+    means over the general text that the unmodified model wrote; penalty: S and G of the form during
+    a task. Each is absent until it exists. During a task also ratio: past items and general
+    sequences over new items; items: the number learned before, at most max_items.
     """
 
     class Config(core_config.Config):
-        """source: the sequences that S and G are means over.
+        """source: the sequences over which S and G are means.
 
         own: each task's own, when it has just been learned; every item counts once, and S and G
         are a state of constant size. written: samples of the previous model before each task; no
         state is kept between tasks.
 
-        strength: of the term, which is the divergence per token. per_item: multiply it by the
-        number of learned items and general sequences over the number of new items; strength is then
-        the weight of one earlier item against one new item of as many tokens, as in Bayes' rule.
+        strength: of the term, which is a divergence per token. per_item: multiply it by the number
+        of learned items and general sequences over the number of new items; strength is then the
+        weight of one earlier item against one new item of as many tokens, as in Bayes' rule.
         max_items: the most learned items that count; beyond it the means are exponential averages,
         in which older items fade (general text does not).
         """
@@ -55,7 +55,7 @@ class KroneckerFisher(Anchor):
         per_item: bool = True
         max_items: int | None = Field(None, ge=1)
 
-    # Of the class: general text before the first task; of an anchor: samples before every task.
+    # The class asks for curvature on general text before task 1, an instance before every task.
     needs = Needs(curvature=True, updates=True)
 
     def __init__(self, config: KroneckerFisher.Config) -> None:
@@ -126,7 +126,7 @@ class KroneckerFisher(Anchor):
 
 
 _CURVATURES = ("past", "prior", "penalty")
-_OLD_PARTS = {"learned": "past", "general": "prior"}  # of runs before explicit states
+_OLD_PARTS = {"learned": "past", "general": "prior"}  # names of earlier versions
 
 
 def _mean(
@@ -151,14 +151,14 @@ def quadratic_form(updates: Mapping[str, Update], curvature: Curvature) -> Tenso
         for part in (update.lora_B, update.lora_A)
     ]
     scales = [update.scale for update in updates.values()]
-    # B A and B_0 A_0 nearly cancel, which half precision does not survive.
+    # B A and B_0 A_0 nearly cancel: half precision would lose the difference.
     with torch.autocast(factors[0].device.type, enabled=False):
         form: Tensor = _QuadraticForm.apply([curvature[name] for name in updates], scales, *factors)  # type: ignore[no-untyped-call]
     return form
 
 
 class _QuadraticForm(torch.autograd.Function):
-    """The form with its gradient, ``G B (A S A^T)`` in ``B`` and alike in ``A``.
+    """The form with its gradient: ``scale^2 G B (A S A^T)`` in ``B``, likewise in ``A``.
 
     With dW = scale B A the form is ``1/2 scale^2 sum((B^T G B) * (A S A^T))``: k x k products.
     """

@@ -15,7 +15,7 @@ from holdfast.anchors.base import Anchor, State, Step
 
 @dataclass(frozen=True)
 class Terms:
-    """fit: the term whose gradient SI records; rest: weighted sum of the others, None if none.
+    """fit: the term whose gradient SI records; rest: the weighted sum of all others, or None.
 
     Their sum is the objective without the allocation rule's penalties.
     values: each term by name, unweighted and detached.
@@ -37,8 +37,8 @@ def compose(
 ) -> Terms:
     """Add the anchors' terms to the loss of the current minibatch.
 
-    loss: ``(1 - w) L_SFT`` where the step has a replay minibatch, ``L_SFT`` where it has none;
-    replay_weight: w, of L_D; the other terms have their anchors' strengths.
+    loss: ``(1 - w) L_SFT`` if the step has a replay minibatch, otherwise ``L_SFT``; replay_weight:
+    w, of L_D; the other terms have their anchors' strengths.
     replay_counts_for_path: whether the fit term is ``L_fit`` or, under O-LoRA, ``loss`` alone.
     Source: eq. app-fit, eq. app-objective.
     """

@@ -19,16 +19,16 @@ from holdfast.core.processes import all_reduce_, rank_indices
 
 
 class OnlineEWC(Anchor):
-    """Its state, from the first boundary on: two trees and a tensor.
+    """Its state, from the first boundary on: two trees and a scalar.
 
-    fisher: the running one; reference: theta*; scale: mean of the first task's Fisher, [].
+    fisher: F~, the running Fisher information; reference: theta*; scale: the first task's mean F^.
     """
 
     class Config(core_config.Config):
         strength: float = Field(1000.0, ge=0)  # lambda_EWC
         decay: float = Field(1.0, ge=0, le=1)  # gamma
         sequences: int = Field(1000, ge=1)  # N_F
-        normalise: bool = True  # to the first task's mean Fisher
+        normalise: bool = True  # scale to the first task's mean Fisher information
 
     def loss(self, state: State, step: Step) -> Tensor:
         """eq. app-online-ewc-penalty."""

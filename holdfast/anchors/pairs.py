@@ -1,17 +1,17 @@
 """Paired curvature anchor: the past as positions, at which all maps are seen together.
 
 Through one position of a sequence a change dW of every map changes the sequence's log-likelihood,
-to first order, by ``sum over maps of g^T dW x``: x is what the map reads there, g the gradient in
-what it writes. With tokens drawn from the model's own distribution half the mean of its square over
-positions is the divergence of the changed model per token, to second order and without what two
-positions of one sequence do together:
+to first order, by ``sum over maps of g^T dW x``: x is the map's input there, g the gradient in its
+output. With tokens drawn from the model's own distribution, half the mean over positions of its
+square is the divergence of the changed model per token, to second order and without products of two
+positions of one sequence:
 
     1/2 mean over positions of (sum over maps of g^T dW x)^2.
 
 Kronecker factors (:mod:`holdfast.anchors.kfac`) average x and g apart from each other and leave out
-what several maps do together at a position; this form has both, at the positions that it keeps.
-Those are drawn uniformly from all that was learned, up to a number, and from general text. dW
-counts from when a position was taken, so that what was lost there is asked back.
+products of several maps at a position; this form has both, at the positions that it keeps. Those
+are drawn uniformly, some from all that was learned and some from general text. dW counts from the
+time at which a position was taken, so the loss also pulls back what earlier tasks changed there.
 Holdfast's own.
 """
 
@@ -41,18 +41,18 @@ from holdfast.model.curvature import Positions
 class PairedFisher(Anchor):
     """The form above.
 
-    Its state. Of ``learned`` and ``general`` positions, each absent until there are some: keys [k],
-    the draws by which they were chosen; x and g of every map; offset [k], the sum over maps of
-    ``g^T dW x`` since they were taken. ratio: of past items and general sequences to new items,
-    during a task; share: of the learned positions' mean in the form.
+    Its state. For ``learned`` and ``general`` positions, absent until there are some: keys [k], the
+    draws by which they were chosen; x and g of every map; offset [k], the sum over maps of
+    ``g^T dW x`` over the tasks since they were taken. During a task also ratio: past items and
+    general sequences over new items; share: the weight of the learned positions' mean in the form.
     """
 
     class Config(core_config.Config):
-        """positions: how many of all that was learned, at most; general: how many of general text.
+        """positions: the most to keep of all learned sequences; general: the most of general text.
         Longer sequences have more of them, so they count for more than in ``kfac``.
 
-        strength: of the term; times the number of learned items and general sequences over the
-        number of new items.
+        strength: of the term; it is multiplied by the number of learned items and general sequences
+        over the number of new items.
         """
 
         strength: float = Field(8.0, ge=0)
@@ -119,7 +119,7 @@ def _state_of(part: str, positions: Positions) -> dict[str, Any]:
 
 
 def _smallest(first: Mapping[str, Any], second: Mapping[str, Any], count: int) -> dict[str, Any]:
-    """The learned positions of two states with the smallest keys."""
+    """Of the learned positions of two states, the ``count`` with the smallest keys."""
     keys = torch.cat([first["learned_keys"], second["learned_keys"]])
     chosen = keys.argsort(stable=True)[:count]
 
@@ -148,7 +148,7 @@ def paired_changes(
     inputs, gradients: x [k, d_in] and g [k, d_out] of every map that has an update.
     """
     changes = []
-    # B A and B_0 A_0 nearly cancel, which half precision does not survive.
+    # B A and B_0 A_0 nearly cancel: half precision would lose the difference.
     with torch.autocast(next(iter(inputs.values())).device.type, enabled=False):
         for name, update in updates.items():
             x, g = inputs[name], gradients[name]

@@ -16,13 +16,13 @@ from holdfast.core import config as core_config
 
 
 class StoredReplay(Anchor):
-    """Replay stored items of earlier tasks where ``replay`` uses samples of the previous model.
+    """Replay stored items of earlier tasks instead of samples of the previous model.
 
-    The ``replay`` section sets their minibatches and their weight.
+    The section ``replay`` sets their minibatches and their weight.
     """
 
     class Config(core_config.Config):
-        """items: how many are stored, the same share of each task so far."""
+        """items: how many are stored, drawn uniformly from all earlier tasks."""
 
         items: int = Field(400, ge=1)
 

@@ -28,9 +28,9 @@ from holdfast.core import config as core_config
 
 
 class SynapticIntelligence(Anchor):
-    """Its state is trees. importance: Omega; reference: theta*; both from the first boundary on.
+    """Its state: from the first boundary on the trees importance, Omega, and reference, theta*.
 
-    start: theta_{t,0}; path: omega_t; both during a task.
+    During a task also the trees start, theta_{t,0}, and path, omega_t.
     """
 
     class Config(core_config.Config):

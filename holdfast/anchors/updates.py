@@ -11,9 +11,9 @@ from holdfast.model.lora import LoraWorkspace
 
 
 def updates_since(start: Tree, workspace: LoraWorkspace) -> Callable[[], dict[str, Update]]:
-    """A function that gives each map's change since the coordinates of a workspace were ``start``.
+    """Return a function for every map's change since a workspace's coordinates were ``start``.
 
-    What it gives is differentiable in the factors.
+    The changes are differentiable in the factors.
     """
     # A fresh B is zero: then the change needs no second pair of factors.
     moved = any(bool(factor.any()) for name, factor in start.items() if name.endswith(".lora_B"))

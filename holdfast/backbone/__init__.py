@@ -1,1 +1,1 @@
-"""A causal language model as the learner sees it: adapted maps, hidden states, samples."""
+"""The causal language model that a run trains: adapted maps, hidden states, generation."""

@@ -1,6 +1,5 @@
-"""Checkpointing: each block keeps only its inputs.
+"""Checkpointing: each block keeps only its inputs, and the backward pass computes it again.
 
-The backward pass computes the block a second time before it goes through it.
 Source: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
 """
 
@@ -20,8 +19,8 @@ from holdfast.core.errors import HoldfastError
 def checkpoint_blocks(model: nn.Module) -> None:
     """Let every block of ``model`` keep only its inputs in passes with gradients.
 
-    Transformers' own switch works in training mode only, in which the model would drop out too.
-    Raises HoldfastError when the architecture has no block that may be computed twice.
+    Transformers' own switch works only in training mode, which turns on the model's dropout, too.
+    Raises HoldfastError if the architecture has no block that may be computed twice.
     """
     blocks = list(_outermost(model))
     if not blocks:
@@ -45,7 +44,7 @@ def _keeping_inputs(forward: Callable[..., Any]) -> Callable[..., Any]:
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
         if not torch.is_grad_enabled():
             return forward(*args, **kwargs)
-        # The generator's state is kept, so that the same entries are dropped both times.
+        # The generator's state is restored, so that both passes drop the same entries.
         return checkpoint(forward, *args, use_reentrant=False, **kwargs)
 
     return checkpointed

@@ -1,6 +1,6 @@
-"""What the trained model is asked about its inputs: Kronecker factors, and mean inputs of its maps.
+"""Kronecker factors and mean inputs of the adapted maps of a model, on given sequences.
 
-:mod:`holdfast.model.curvature` says what the factors are.
+:mod:`holdfast.model.curvature` defines the factors.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from holdfast.model.lora import LoraFactors
 from holdfast.model.moments import MomentSums
 
 TOKENS_AT_ONCE = 4096
-# Of the input, the output and its gradient of every map, which are held for the tokens of a batch.
+# Bounds the input, output and output gradient of every map, which are kept for a batch's tokens.
 BYTES_AT_ONCE = 2**30
 
 
 class States(Protocol):
-    """A model whose last hidden states, and the logits of these, can be had."""
+    """A model that gives its last hidden states, and the logits of these."""
 
     @property
     def device(self) -> torch.device: ...
@@ -47,10 +47,10 @@ class States(Protocol):
 
 @dataclass(frozen=True)
 class CurvatureData:
-    """On what curvature is taken, and how.
+    """The model, sequences and settings of a measurement of curvature.
 
     model: in evaluation mode, with gradients in the factors; draw: the seed and the names of the
-    draws; labels: of the sequences' tokens; one with -100 weighs ``config.questions``.
+    draws; labels: of the sequences' tokens; a token with -100 has the weight ``config.questions``.
     """
 
     model: States
@@ -72,11 +72,11 @@ class CurvatureData:
 
     @property
     def precision(self) -> torch.dtype:
-        """Of sums and weights."""
+        """The type of sums and weights."""
         return torch.promote_types(next(iter(self.layers.values())).lora_A.dtype, torch.float32)
 
     def rows(self, chosen: Iterable[int]) -> Iterator[tuple[Rows, list[int]]]:
-        """Batches of the ``chosen`` sequences, with their numbers."""
+        """Yield batches of the ``chosen`` sequences, with their indices."""
         device, counts = self.model.device, self.counts
         uniforms = torch.rand(sum(counts), generator=generator(*self.draw)).split(counts)
         for batch in batches_by_length(counts, chosen, tokens_at_once(self.layers)):
@@ -85,7 +85,7 @@ class CurvatureData:
             weights = torch.ones(drawn.shape, dtype=self.precision, device=device)
             if self.labels is not None:
                 labels, _ = pad_right([self.labels[index] for index in batch], -100, device)
-                # An outer product of two gradients.
+                # G is quadratic in the gradients that are weighted.
                 weights[labels[:, 1:] == -100] = self.config.questions**0.5
             yield Rows(ids, mask, drawn.to(device), weights), batch
 
@@ -98,7 +98,7 @@ def curvature_of(data: CurvatureData) -> dict[str, KroneckerFactors]:
     """
     model, config, count = data.model, data.config, len(data.sequences)
     sums = MomentSums(config.exact_up_to, config.eigenpairs, data.precision, data.draw[0])
-    # With fewer sequences than processes all compute all, and the mean is the same.
+    # With fewer sequences than processes, each computes all, which gives the same mean.
     chosen = rank_indices(count) if count >= world_size() else range(count)
     batches = (rows for rows, _ in data.rows(chosen))
     return kronecker_factors(
@@ -109,7 +109,7 @@ def curvature_of(data: CurvatureData) -> dict[str, KroneckerFactors]:
 def positions_of(data: CurvatureData, count: int) -> Positions:
     """x and g of every adapted map at ``count`` predicting positions, drawn uniformly, or at all.
 
-    Tokens are drawn as for :func:`curvature_of`. Every process has the positions of the first.
+    Tokens are drawn as in :func:`curvature_of`. Every process returns what the first computed.
     """
     model, counts = data.model, data.counts
     seed, purpose, task = data.draw
@@ -125,14 +125,14 @@ def positions_of(data: CurvatureData, count: int) -> Positions:
     positions = positions_at(
         model.hidden, model.logits, data.modules, batches(), most, data.config.temperature
     )
-    # Another rounding may draw another token, and so another g.
+    # Processes may round differently, and so draw other tokens and compute another g.
     for tensor in (*positions.inputs.values(), *positions.gradients.values()):
         broadcast_(tensor)
     return positions
 
 
 def tokens_at_once(layers: Mapping[str, LoraFactors]) -> int:
-    """The tokens of a batch for which all that is held of the maps has its bound."""
+    """The tokens of a batch for which the maps keep at most ``BYTES_AT_ONCE``."""
     bytes_per_token = 0
     for layer in layers.values():
         d_in, d_out = layer.lora_A.shape[1], layer.lora_B.shape[0]
@@ -150,7 +150,7 @@ def mean_inputs(
 ) -> dict[str, Tensor]:
     """The mean input [d_in] of every adapted map over sequences, in evaluation mode.
 
-    size: sequences in a batch; padded positions count, and every batch has the same weight.
+    size: sequences per batch; padded positions count, and every batch has the same weight.
     Source: eq. app-osrm-feature.
     """
     means: dict[str, list[Tensor]] = {name: [] for name in layers}

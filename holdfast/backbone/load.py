@@ -24,17 +24,16 @@ from holdfast.model.check import check_all_read, check_tokenizer, check_weights,
 from holdfast.model.fetch import fetch, has_short_name
 from holdfast.model.quiet import quiet
 
-_PROBES = 15  # products in each precision; a second where one is slow
-_WORTH_IT = 1.0  # of float32's time; processors are at about 0.5, or far above 1
+_PROBES = 15  # products in each precision; in all a second if one is slow
+_WORTH_IT = 1.0  # of float32's time; CPUs take about 0.5 of it, or far more than 1
 
 
 def load_backbone(config: Backbone.Config | None = None) -> Backbone:
-    """Load the backbone that a configuration names.
+    """Load the backbone that a configuration names; fetch one with a short name if it is not here.
 
-    A short name is fetched where it is not here yet.
-    Raises HoldfastError with one line: unknown name or revision, a short name that cannot be had,
-    no tokenizer beside the model, no such device, an attention or a package that is not available,
-    an adapter instead of a model.
+    Raises HoldfastError with one line: unknown name or revision, a short name that cannot be
+    fetched, no tokenizer beside the model, no such device, an attention or a package that is not
+    available, an adapter instead of a model.
     """
     config = config or Backbone.Config()
     device = device_of(config)
@@ -57,8 +56,8 @@ def load_backbone(config: Backbone.Config | None = None) -> Backbone:
             _source(config.name),
             dtype=dtype,
             trust_remote_code=False,
-            use_safetensors=True,  # others can hold code
-            ignore_mismatched_sizes=True,  # and named below
+            use_safetensors=True,  # other formats can hold code
+            ignore_mismatched_sizes=True,  # check_all_read reports them
             output_loading_info=True,
             **_revision(config.name, config.revision),
             **options,
@@ -68,7 +67,7 @@ def load_backbone(config: Backbone.Config | None = None) -> Backbone:
         raise _is_adapter(config.name)
     check_all_read(f"backbone.name = {config.name}", info)
     if dtype == torch.float64 and multiplies_in_groups(model):
-        model.set_experts_implementation("eager")  # torch has no such product in float64
+        model.set_experts_implementation("eager")  # torch has no grouped product in float64
     if config.quantization != "none":
         _keep_gradients(model)
     else:
@@ -86,9 +85,9 @@ def _quantized(config: Backbone.Config, dtype: torch.dtype) -> BitsAndBytesConfi
 
 
 def _keep_gradients(model: Any) -> None:
-    """Keep bitsandbytes from packing 4-bit matrices, on processors with AVX512-BF16.
+    """Keep bitsandbytes from packing 4-bit matrices on CPUs with AVX512-BF16.
 
-    It does so at the first pass without gradients in evaluation mode, for a product that has none.
+    It packs them in the first evaluation without gradients, for a product that has no gradient.
     """
     for module in model.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):
@@ -96,7 +95,7 @@ def _keep_gradients(model: Any) -> None:
 
 
 def _check_local(name: str) -> None:
-    """Raise HoldfastError, before weights are loaded, for a directory that holds no whole model."""
+    """Raise HoldfastError, before weights are loaded, if a directory holds no complete model."""
     if has_short_name(name) or not Path(name).is_dir():
         return
     if (Path(name) / "adapter_config.json").exists():
@@ -113,15 +112,15 @@ def _is_adapter(name: str) -> HoldfastError:
 
 
 def multiplies_in_groups(model: Any) -> bool:
-    """Whether a mixture of experts takes one product for all of them, as transformers chooses."""
+    """Whether transformers computes all experts of a mixture in one grouped product."""
     config = model.config.get_text_config()
     return getattr(config, "_experts_implementation", None) == "grouped_mm"
 
 
 def load_shape(name: str, revision: str | None = None) -> Any:
-    """The model of this name without its weights, on the meta device; revision: of the hub.
+    """The model of this name without its weights, on the meta device; revision: on the hub.
 
-    Raises HoldfastError with one line where no configuration is found.
+    Raises HoldfastError with one line if no configuration is found.
     """
     with _reading(name, revision), torch.device("meta"):
         config = AutoConfig.from_pretrained(
@@ -131,7 +130,7 @@ def load_shape(name: str, revision: str | None = None) -> Any:
 
 
 def load_tokenizer(name: str, revision: str | None = None) -> Any:
-    """The tokenizer of the backbone of this name; revision: of the hub.
+    """The tokenizer of the backbone with this name; revision: on the hub.
 
     Raises HoldfastError with one line: unknown name, no tokenizer beside the model.
     """
@@ -142,13 +141,13 @@ def load_tokenizer(name: str, revision: str | None = None) -> Any:
         tokenizer: Any = AutoTokenizer.from_pretrained(
             source, trust_remote_code=False, **_revision(name, revision)
         )
-    # What is too long is refused or cut by the template, which says so.
+    # No warning of long texts: the template refuses or cuts them, and says so.
     tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
     return tokenizer
 
 
 def _source(name: str) -> str:
-    """What transformers loads: a short name is ours to resolve, all else is a path or the hub's."""
+    """The path or hub name that transformers loads; a model with a short name is fetched."""
     source = str(fetch(name)) if has_short_name(name) else name
     if Path(source).is_dir():
         refuse_pipes(Path(source))
@@ -168,7 +167,7 @@ def _revision(name: str, revision: str | None) -> dict[str, str]:
 
 
 def check_available(config: Backbone.Config) -> None:
-    """Raise HoldfastError, before anything is loaded, when something asked for is not there."""
+    """Raise HoldfastError, before loading, if a setting needs a package or GPU that is missing."""
     if config.quantization != "none" and find_spec("bitsandbytes") is None:
         raise HoldfastError(
             f"backbone.quantization = {config.quantization}: bitsandbytes is not installed; pip "
@@ -192,7 +191,7 @@ def check_available(config: Backbone.Config) -> None:
 def _reading(
     name: str, revision: str | None = None, attention: str | None = None
 ) -> Iterator[None]:
-    """Keep transformers quiet, and turn errors of reading into one line."""
+    """Keep transformers quiet, and turn errors of reading a model into one line."""
     is_local = Path(_source(name)).is_dir()
     hub = contextlib.nullcontext(True) if is_local else hub_or_cache()
     reachable = True
@@ -216,10 +215,9 @@ def _reading(
 
 
 def device_of(config: Backbone.Config) -> torch.device:
-    """The device of a configuration on this machine: auto is CUDA where there is one.
+    """The device of a configuration on this machine: auto is CUDA if there is a GPU.
 
-    Of processes that share a run each has its own GPU. Raises HoldfastError when there is no such
-    device.
+    On GPUs, each of several processes gets its own. Raises HoldfastError if there is none.
     """
     name = config.device
     if name == "auto":
@@ -235,7 +233,7 @@ def device_of(config: Backbone.Config) -> torch.device:
 
 
 def _of_this_process(device: torch.device) -> torch.device:
-    """The GPU of this process, where several share a run on GPUs; else the device itself."""
+    """The GPU of this process if several processes share a run on GPUs; else the device itself."""
     place, gpus = local_rank(), torch.cuda.device_count()
     if place is None or device.type != "cuda":
         return device
@@ -255,8 +253,8 @@ def _of_this_process(device: torch.device) -> torch.device:
 def resolved_precision(config: Backbone.Config) -> str:
     """The precision of a configuration on this machine.
 
-    auto is bfloat16 on CUDA and float32 elsewhere; fastest is bfloat16 also on a processor that
-    multiplies so much faster in it.
+    auto is bfloat16 on CUDA and float32 elsewhere; fastest is bfloat16 also on a CPU that
+    multiplies faster in it.
     """
     if config.precision not in ("auto", "fastest"):
         return config.precision
@@ -266,17 +264,17 @@ def resolved_precision(config: Backbone.Config) -> str:
 
 
 def bfloat16_pays() -> bool:
-    """Whether this processor multiplies faster in bfloat16."""
+    """Whether this CPU multiplies faster in bfloat16 than in float32."""
     return bfloat16_time() < _WORTH_IT
 
 
 @cache
 def bfloat16_time() -> float:
-    """The time of products in bfloat16 on this processor, of that in float32; probed once.
+    """The time of products in bfloat16 on this CPU, relative to float32; measured once.
 
-    Some processors take half, as they have instructions for it, others many times as long. The
-    matrices have the shapes of a batch and a map of SmolLM2-135M; the best of some repetitions
-    counts, as other work disturbs the others.
+    CPUs with instructions for bfloat16 take about half, others many times as long. The matrices
+    have the shapes of a batch and a map of SmolLM2-135M; the fastest of some repetitions counts,
+    because other work on the CPU slows some of them.
     """
     products = {
         dtype: (torch.ones(256, 576, dtype=dtype), torch.ones(1536, 576, dtype=dtype))
@@ -284,7 +282,7 @@ def bfloat16_time() -> float:
     }
     best = dict.fromkeys(products, math.inf)
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # several wait for each other where other work runs
+    torch.set_num_threads(1)  # threads wait for each other if other work runs
     try:
         for _ in range(_PROBES):
             for dtype, (states, weight) in products.items():

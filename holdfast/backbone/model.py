@@ -23,13 +23,13 @@ from holdfast.model.lora import LoraSettings, LoraWorkspace, with_lora
 
 REPLAY_TOKEN = "<|replay_token|>"
 _FINGERPRINT_ENTRIES = 65_536
-# Settings that change a model's outputs and leave the shapes of its weights alone.
+# Settings that change a model's outputs, but not the shapes of its weights.
 _COMPUTED = (
     "activation_function", "hidden_act", "layer_norm_epsilon", "layer_norm_eps", "model_type",
     "num_attention_heads", "num_key_value_heads", "rms_norm_eps", "rope_parameters",
     "sliding_window",
 )  # fmt: skip
-# Two tokenizers of one vocabulary may merge, normalise or split differently.
+# Tokenizers with the same vocabulary may merge, normalise or split this text differently.
 _PROBE = "Question: Who keeps Zoë's 3rd, naïve  LIGHTHOUSE?\nAnswer: \\boxed{1,234.5 km} 灯台"
 
 
@@ -40,20 +40,20 @@ class Backbone:
     token ids; stop_tokens: ids that end a generation; seed_token: id of the replay token, None
     until :meth:`add_replay_token`.
 
-    Passes through an adapted model are made within :meth:`answering` or :meth:`learning`.
+    Passes through an adapted model must be made within :meth:`answering` or :meth:`learning`.
     """
 
     class Config(Config):
         """revision: only models of the hub have one; null is the main branch.
 
-        precision: auto is bfloat16 on a GPU and float32 on a processor; fastest is bfloat16 also on
-        a processor whose products are faster in it, which a probe finds out when a run begins.
+        precision: auto is bfloat16 on a GPU and float32 on a CPU; fastest is bfloat16 also on a CPU
+        that multiplies faster in it, which is measured when a run begins.
 
-        attention: transformers' implementation; auto is its choice. flash_attention_2 needs a GPU
-        and a package.
+        attention: transformers' implementation; auto leaves the choice to transformers.
+        flash_attention_2 needs a GPU and a package.
 
-        quantization: of all linear maps but the output head, by bitsandbytes; nothing can be merged
-        into what is quantized.
+        quantization: of all linear maps but the output head, by bitsandbytes; updates cannot be
+        merged into quantized matrices.
         """
 
         name: str = "embedded"  # "embedded", "smollm2", a hub name or a directory
@@ -66,10 +66,10 @@ class Backbone:
         checkpointing: bool = False  # keep each layer's input only; compute layers twice a step
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
-        """Take a loaded model; HoldfastError when its logits are not head(last hidden state).
+        """Take a loaded model; on a GPU, make that the default and turn off cuDNN's attention.
 
-        On a GPU this sets two things for the whole process: the default device, and that cuDNN's
-        attention is not used.
+        Raises HoldfastError if the logits are not head(last hidden state), if the model is not
+        causal, or if its tokenizer has more tokens than its embedding has rows.
         """
         self.model = model.eval().requires_grad_(False)
         self.tokenizer = tokenizer
@@ -77,8 +77,8 @@ class Backbone:
         self.device: torch.device = next(model.parameters()).device
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
-            # It is reported to plan for tens of milliseconds at every new length, which most steps
-            # have, and to gain nothing on sequences of a few hundred tokens.
+            # It reportedly plans for tens of milliseconds at every new length, which most steps
+            # have, and gains nothing on sequences of a few hundred tokens.
             torch.backends.cuda.enable_cudnn_sdp(False)
         self.seed_token: int | None = None
         self._workspace: LoraWorkspace | None = None
@@ -102,19 +102,18 @@ class Backbone:
 
     @property
     def positions(self) -> int | None:
-        """The most tokens of a sequence; None where they are unlimited."""
+        """The most tokens of a sequence; None if there is no limit."""
         return context_of(self.model.config)
 
     @property
     def opening(self) -> list[int]:
-        """The tokens before a prompt: the replay token, where sequences were learned with it."""
+        """The tokens before every prompt: the replay token, if the model has it."""
         return [] if self.seed_token is None else [self.seed_token]
 
     def hidden(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
         """Last hidden states, after the final norm: [batch, length] -> [batch, length, d].
 
-        mask: real tokens, [batch, length]. Right-padded input needs none: attention is causal, no
-        token sees what follows it.
+        mask: real tokens, [batch, length]. Right-padded input needs none: attention is causal.
         """
         outputs = self.model.base_model(
             input_ids=ids, attention_mask=None if mask is None else mask.long(), use_cache=False
@@ -125,11 +124,11 @@ class Backbone:
     def adapt(
         self, settings: LoraSettings, *, seed_row: bool = False, checkpointing: bool = False
     ) -> None:
-        """Make the maps that ``settings`` name PEFT's LoRA layers, with B = 0; once a model.
+        """Put PEFT's LoRA layers with B = 0 on the maps that ``settings`` name; once per model.
 
         seed_row: train the replay token's input row too; checkpointing: compute each layer a second
         time in the backward pass instead of keeping its results.
-        Raises HoldfastError when no map has a target's name, the rank is above a map's, or no layer
+        Raises HoldfastError if no map has a target's name, the rank exceeds a map's, or no layer
         can be computed twice.
         """
         assert self._workspace is None, "adapted already"
@@ -168,7 +167,7 @@ class Backbone:
     def answering(self) -> Iterator[None]:
         """Within the block: evaluation mode, no gradients, no dropout.
 
-        LoRA layers with B = 0 are left out, which is exact. Blocks may be nested.
+        If every B is 0 the LoRA layers are switched off, which is exact. Blocks may be nested.
         """
         if self._mode == "answering":
             with torch.no_grad():
@@ -197,9 +196,9 @@ class Backbone:
 
     @contextmanager
     def learning(self, *, dropout: bool = False) -> Iterator[None]:
-        """Within the block passes have gradients in the factors; blocks are not nested.
+        """Within the block passes have gradients in the factors; blocks must not be nested.
 
-        dropout: of the LoRA layers' inputs, in all passes of the block; nothing else is dropped.
+        dropout: whether passes drop inputs of the LoRA layers; nothing else is dropped.
         """
         assert self._mode is None, f"learning while {self._mode}"
         self._mode = "learning"
@@ -216,7 +215,7 @@ class Backbone:
     def merge_and_unload(self) -> None:
         """Add the updates to the dense matrices and put the plain modules back.
 
-        Raises HoldfastError where the matrices are quantized.
+        Raises HoldfastError if the matrices are quantized.
         """
         model = self.workspace.model
         embedding = self.model.get_input_embeddings()
@@ -236,8 +235,8 @@ class Backbone:
     def forward_pass(self, *batches: Batch, mask_seeds: Sequence[int] = ()) -> ForwardPass:
         """The states of each batch, differentiable in the factors; after :meth:`adapt`.
 
-        mask_seeds: of each batch's dropout masks, if there are any. Processes that share a
-        minibatch draw masks of their own.
+        mask_seeds: of each batch's dropout masks, empty without dropout. Processes that share a
+        minibatch draw different masks.
         """
         self._check_mode()
         shared = any(batch.shard is not None for batch in batches)
@@ -269,10 +268,10 @@ class Backbone:
         return text
 
     def add_replay_token(self) -> int:
-        """Add the replay token s, its rows the mean of the original vocabulary's; return its id.
+        """Add the replay token s, whose rows are the vocabulary's mean rows; return its id.
 
-        The input row, and the output row when it is untied, are set once and stay frozen. On a
-        model that already has the token nothing changes.
+        The input row, and the output row if it is untied, are set once and stay frozen. A model
+        that already has the token does not change.
         Source: eq. app-replay-init.
         """
         vocabulary = self.tokenizer.get_vocab()
@@ -321,7 +320,7 @@ class Backbone:
         probes = [torch.tensor([[self.pad_token, 0, last]], device=self.device) for last in (0, 1)]
         with torch.no_grad():
             first, second = (self.hidden(probe)[:, :2].float() for probe in probes)
-        # Rounding of half precision, or of quantized products, is far below.
+        # Rounding in half precision or in quantized products is far smaller.
         if (first - second).norm() > 0.05 * first.norm():
             raise HoldfastError(
                 f"backbone {type(self.model).__name__}: what it says at a token depends on the "
@@ -344,7 +343,7 @@ class Backbone:
 def _fingerprint(model: Any, tokenizer: Any, stop_tokens: frozenset[int]) -> str:
     """sha256 of what decides a model's answers, the same in every version of the libraries.
 
-    Covers the weights (of large ones evenly spaced entries), the settings that change outputs, the
+    It covers weights (evenly spaced entries of large ones), settings that change outputs, the
     vocabulary, the tokens of a text, and the stop tokens.
     """
     digest = hashlib.sha256()

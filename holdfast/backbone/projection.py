@@ -1,8 +1,8 @@
 """The forward pass of a step, losses over next-token logits in chunks, and their gradients.
 
 Losses are functions of the last hidden states and of the factors. Each is differentiated in these
-first, then through the model. Synaptic Intelligence needs the gradient of the fit term apart from
-that of the others, at no second forward pass.
+first, then through the model. So Synaptic Intelligence gets the gradient of the fit term apart from
+that of the other terms without a second forward pass.
 
 The output head is frozen, so a loss needs only its gradient with respect to the hidden states.
 It is computed in the forward pass, a chunk of tokens at a time; each chunk's logits are then
@@ -31,14 +31,14 @@ _TILE = {"cuda": 128}
 
 
 def tokens_at_once(device: str, vocabulary: int, logits: int | None = None) -> int:
-    """How many tokens are projected at a time on a type of device; logits: instead of its own."""
+    """How many tokens to project at a time on a type of device; logits: a bound for its default."""
     tokens = (logits or _LOGITS_AT_ONCE.get(device, 1 << 24)) // vocabulary
     tile = _TILE.get(device, 1)
     return max(1, tokens - tokens % tile if tokens > tile else tokens)
 
 
 class Head(Protocol):
-    """What turns hidden states into logits; head: its output layer."""
+    """Turns hidden states into logits; head: the output layer."""
 
     @property
     def head(self) -> Any: ...
@@ -50,8 +50,8 @@ class TokenLogits:
     """The arguments of a token loss, for n tokens.
 
     student: logits [n, vocabulary], differentiable; teacher: the previous model's logits
-    [n, vocabulary], constant; both in the model's precision, softmaxes in float32 at
-    least; targets: token ids [n] that follow each position.
+    [n, vocabulary], constant; both in the model's precision, so losses convert them to
+    float32 at least; targets: token ids [n] that follow each position.
     """
 
     def __init__(
@@ -76,8 +76,8 @@ class TokenLogits:
 class Projection:
     """The n predicted tokens of one minibatch, to average token losses over.
 
-    hidden: [n, d], differentiable; teacher_hidden: [n, d] or None; targets: [n]; shard: of which
-    minibatch they are one process's part, whose means are then those of all its tokens.
+    hidden: [n, d], differentiable; teacher_hidden: [n, d] or None; targets: [n]; shard: if several
+    processes share the minibatch, this one's part of it; means are over the whole minibatch.
     """
 
     def __init__(
@@ -106,8 +106,8 @@ class Projection:
     def mean(self, loss: TokenLoss, weights: Tensor | None = None) -> Tensor:
         """The mean over the tokens of ``loss`` (TokenLogits -> [n]), as a scalar.
 
-        weights: of the tokens, [n]; the mean is then that of weight times loss. Of a minibatch that
-        processes share its value is the same in all, and its gradient that of the own tokens.
+        weights: of the tokens, [n]; the result is the mean of weight times loss. If processes share
+        the minibatch, all get the same value, and each the gradient of its own tokens.
         """
         if not len(self._targets):
             return self._hidden.sum() * 0
@@ -124,7 +124,7 @@ class Projection:
         return mean
 
     def mean_of(self, values: Tensor, chosen: Tensor | None = None) -> Tensor:
-        """The mean of values [n] of the tokens, constants, or of the ``chosen``, [n] bool."""
+        """The mean of constants [n] over the tokens, or over the ``chosen`` ones, [n] bool."""
         if chosen is not None:
             values = values[chosen]
         if self._shard is None:
@@ -134,7 +134,7 @@ class Projection:
         return both[0] / both[1]
 
     def only(self, chosen: Tensor) -> Tensor:
-        """Weights [n] with which :meth:`mean` is that of the ``chosen`` tokens, [n] bool."""
+        """Weights [n] with which :meth:`mean` is over the ``chosen`` tokens, [n] bool."""
         wide = chosen.to(
             self._hidden.device, torch.promote_types(self._hidden.dtype, torch.float32)
         )
@@ -146,13 +146,13 @@ class Projection:
         return TokenLogits(self._backbone, self._hidden, self._teacher_hidden, self._targets)
 
     def chunk(self, hidden: Tensor, start: int) -> TokenLogits:
-        """One chunk of tokens from ``start`` on, with ``hidden`` as their states."""
+        """The chunk of tokens that begins at ``start``, with ``hidden`` as their states."""
         end = start + self._chunk
         teacher = None if self._teacher_hidden is None else self._teacher_hidden[start:end]
         return TokenLogits(self._backbone, hidden, teacher, self._targets[start:end])
 
     def chunk_bounds(self) -> list[tuple[int, int]]:
-        """Start and end of every chunk."""
+        """The start and end of every chunk."""
         n = len(self._targets)
         return [(start, min(start + self._chunk, n)) for start in range(0, n, self._chunk)]
 
@@ -179,12 +179,12 @@ class _ChunkedMean(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None, None]:
         (gradient,) = ctx.saved_tensors
-        # A scalar tensor does not promote the gradient.
+        # A scalar tensor does not change the gradient's type.
         return gradient * (upstream[0] / ctx.tokens), None, None, None
 
 
 class _OverAll(torch.autograd.Function):
-    """The sum over the processes of each one's part of a mean; each differentiates its own part."""
+    """Sum the processes' parts of a mean; each process has the gradient of its own part."""
 
     @staticmethod
     def forward(ctx: Any, part: Tensor, counted: bool) -> Tensor:
@@ -205,24 +205,24 @@ def token_cross_entropy(tokens: TokenLogits) -> Tensor:
 class ForwardPass:
     """The states of some batches, and the backward pass of any number of losses.
 
-    states: after the final norm, [n, d] of each batch, which losses are functions of; shared:
-    whether the batches are one process's parts of minibatches that several compute.
+    states: of each batch, after the final norm, [n, d], the argument of losses; shared: whether the
+    batches are one process's parts of minibatches that several processes share.
     """
 
     def __init__(
         self, graph: Sequence[Tensor], parameters: Mapping[str, Tensor], *, shared: bool
     ) -> None:
-        """graph: the states as the model gave them; parameters: what gradients are taken in."""
+        """graph: the states with the model's graph; parameters: those to differentiate in."""
         self.states = tuple(state.detach().requires_grad_() for state in graph)
         self._graph = graph
         self._parameters = parameters
         self._shared = shared
 
     def gradient(self, loss: Tensor, *, again: bool = False) -> dict[str, Tensor]:
-        """The gradient of a scalar in every parameter; again: another loss follows.
+        """The gradient of a scalar in every parameter; again: keep the graph for another loss.
 
-        A loss may depend on the parameters directly too. Of shared batches the gradient through the
-        model is summed over the processes; the direct one is the same in all of them.
+        A loss may depend on the parameters directly, too. For shared batches the gradient through
+        the model is summed over the processes; the direct one is the same in all of them.
         """
         leaves = list(self._parameters.values())
         gradients: Sequence[Tensor | None] = torch.autograd.grad(

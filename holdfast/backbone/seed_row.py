@@ -1,4 +1,4 @@
-"""The replay token's input row as trainable coordinates: an option that the paper leaves off."""
+"""The replay token's input row as a trainable parameter: an option that the paper leaves off."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import Tensor, nn
 class SeedRowEmbedding(nn.Module):
     """An embedding in which one token's row is a parameter of its own.
 
-    row: [d], trained in place of the table's row of ``token``; the table, and with it the output
-    head's row, stays frozen.
+    row: [d], trained in place of the table's row of ``token``; the table stays frozen, and with it
+    a tied output head.
     """
 
     def __init__(self, base: Any, token: int) -> None:
@@ -31,7 +31,7 @@ class SeedRowEmbedding(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         embedded: Tensor = self.base(ids)
         row = self.row.to(embedded.dtype)
-        scale = getattr(self.base, "embed_scale", 1.0)  # of Gemma's tables, which multiply by it
+        scale = getattr(self.base, "embed_scale", 1.0)  # Gemma's tables multiply by it
         row = row * (scale.to(row.dtype) if isinstance(scale, Tensor) else scale)
         return torch.where((ids == self.token)[..., None], row, embedded)
 

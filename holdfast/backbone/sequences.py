@@ -16,9 +16,9 @@ from holdfast.core.processes import rank_indices, world_size
 class BatchShard:
     """The sequences of a minibatch that one of several processes computes.
 
-    lengths: rows of every sequence of the minibatch; chosen: the places of its own among them;
-    counted: False where there are more processes than sequences and this one computes the first
-    only so as to keep step: its tokens count for nothing.
+    lengths: rows of every sequence of the minibatch; chosen: the indices of this process's
+    sequences; counted: False if there are more processes than sequences, and this one computes the
+    first sequence, whose tokens do not count here, only to keep step with the others.
     """
 
     lengths: Sequence[int]
@@ -27,14 +27,14 @@ class BatchShard:
 
     @classmethod
     def of(cls, lengths: Sequence[int]) -> BatchShard | None:
-        """The part of this process in sequences of so many rows; None for a process alone."""
+        """The part of this process in sequences with so many rows; None for a single process."""
         if world_size() == 1:
             return None
         chosen = rank_indices(len(lengths))
         return cls(lengths, chosen or [0], counted=len(chosen) > 0)
 
     def of_minibatch(self, indices: Sequence[int]) -> list[int]:
-        """The indices of its own sequences, from those of the whole minibatch."""
+        """From the indices of the whole minibatch, those of this process's sequences."""
         return [indices[place] for place in self.chosen]
 
     def tokens(self) -> int:
@@ -48,8 +48,8 @@ class Batch:
 
     The last token of a sequence predicts nothing and is no input.
     inputs, targets: token ids [n]; places: [n], each row's index in the flat grid [sequences x
-    longest], None when they fill it; lengths: rows of each sequence, n in sum; shard: of which
-    minibatch they are one process's part, if of one.
+    longest], None if they fill it; lengths: rows of each sequence, n in sum; shard: if several
+    processes share the minibatch, this one's part of it.
     """
 
     inputs: Tensor
@@ -80,7 +80,7 @@ def collate(
 ) -> Batch:
     """One batch of sequences of at least two tokens.  Its rows are the mask m of eq. app-sft.
 
-    shard: of which minibatch these are one process's part.
+    shard: if several processes share the minibatch, this one's part of it.
     """
     lengths = [len(sequence) - 1 for sequence in sequences]
     longest = max(lengths)
@@ -100,9 +100,9 @@ def collate(
 def batches_by_length(
     lengths: Sequence[int], chosen: Iterable[int], tokens: int
 ) -> Iterator[list[int]]:
-    """The ``chosen`` indices, longest first: sequences of similar length, few enough for one pass.
+    """Yield batches of the ``chosen`` indices, longest first: sequences of similar length.
 
-    tokens: how many a pass may have, padding included.
+    tokens: the most tokens of a batch, padding included; a longer sequence is a batch of its own.
     """
     remaining = sorted(chosen, key=lambda index: lengths[index])
     while remaining:
@@ -119,7 +119,7 @@ def sent(host: Tensor, device: torch.device) -> Tensor:
 def pad_right(
     sequences: Sequence[Sequence[int]], pad: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Whole sequences, padded: ids and mask (bool, real tokens), both [batch, length]."""
+    """Pad sequences on the right: ids and mask (bool, real tokens), both [batch, length]."""
     lengths = torch.tensor([len(sequence) for sequence in sequences])
     mask = torch.arange(int(lengths.max())) < lengths[:, None]
     ids = torch.full(mask.shape, pad)

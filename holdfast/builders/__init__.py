@@ -1,1 +1,1 @@
-"""Stream builders: question generators, published question sets, and the models they query."""
+"""Facts proposed from documents, other wordings of questions, and the models that write both."""

@@ -1,4 +1,4 @@
-"""The text of documents, in passages of whole sentences: Markdown and plain text, PDF, HTML."""
+"""Read documents (Markdown, plain text, PDF, HTML) as passages of whole sentences."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 
 from holdfast.core.errors import HoldfastError, reason_of
 
-LONGEST = 900  # characters of a passage, where its sentences allow it
+LONGEST = 900  # characters of a passage; only a single sentence may be longer
 _MARKDOWN = (".md", ".markdown")
 _PAGES = (".html", ".htm", ".xhtml")
 SUFFIXES = (*_MARKDOWN, ".txt", ".rst", ".pdf", *_PAGES)
-# What of a page is not its text.
+# Elements of an HTML page that do not belong to its text.
 _BESIDE = (
     "head",
     "script",
@@ -31,8 +31,8 @@ _BESIDE = (
     "aside",
     "form",
 )
-# Behind a full stop, a question or exclamation mark, before what may begin a sentence; not behind
-# an initial or a common abbreviation.
+# The space after a full stop, question or exclamation mark, before what may begin a sentence. A
+# piece that ends with an initial or abbreviation (_ABBREVIATED) is joined to the next.
 _END = re.compile(
     r"(?:(?<=[.!?…])|(?<=[.!?…][\"'”’)\]])|(?<=[.!?…][\"'”’)\]]{2}))\s+(?=[\"'“‘(\[]?[\w])"
 )
@@ -44,31 +44,31 @@ _ABBREVIATED = re.compile(
 
 @dataclass(frozen=True)
 class Passage:
-    """Sentences in a row. source: the file, as it lies in a folder, and its page if it has some."""
+    """Consecutive sentences. source: the file's path below its folder, and the page of a PDF."""
 
     source: str
     sentences: tuple[str, ...]
 
     @property
     def text(self) -> str:
-        """The sentences as one text; a line ends behind what has no full stop, as a heading."""
+        """The sentences as one text; a line ends after one without a full stop, as a heading."""
         ends = ("\n" if sentence[-1:].isalnum() else " " for sentence in self.sentences)
         return "".join(chain.from_iterable(zip(self.sentences, ends, strict=True))).strip()
 
 
 def is_document(path: Path) -> bool:
-    """Whether it is a document by its ending, or a folder with one in it."""
+    """Whether a path has a document's ending, or is a folder that contains such a file."""
     if path.is_dir():
         return next(_inside(path), None) is not None
     return path.suffix.lower() in SUFFIXES
 
 
 def passages(path: Path, left_out: Callable[[Path], None] = lambda _: None) -> list[Passage]:
-    """The passages of a document, or of all in a folder, in order of their names.
+    """The passages of a document, or of all documents in a folder, in order of their names.
 
-    left_out(file): is told each file of a folder that has no text, such as a PDF of pictures.
-    Raises HoldfastError for a file that is missing, unreadable or damaged, where the library that
-    reads it is not installed, and where nothing has text.
+    left_out: called with each file of a folder that has no text, such as a PDF of pictures.
+    Raises HoldfastError if a file is missing, unreadable or damaged, if the library that reads it
+    is not installed, or if there is no text at all.
     """
     is_folder = path.is_dir()
     files = list(_inside(path)) if is_folder else [path]
@@ -85,7 +85,7 @@ def passages(path: Path, left_out: Callable[[Path], None] = lambda _: None) -> l
 
 
 def _inside(folder: Path) -> Iterator[Path]:
-    """The documents below a folder; hidden ones and links to folders are left out."""
+    """The documents below a folder, without hidden files and folders and links to folders."""
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
@@ -94,7 +94,7 @@ def _inside(folder: Path) -> Iterator[Path]:
 
 
 def _read(file: Path, name: str) -> Iterator[Passage]:
-    """The passages of a file. name: of their source."""
+    """The passages of a file. name: how their source names it."""
     suffix = file.suffix.lower()
     try:
         if not file.is_file():
@@ -116,7 +116,7 @@ def _read(file: Path, name: str) -> Iterator[Passage]:
 
 
 def page_of(name: str, number: int) -> str:
-    """The source of a page's passages; number: from 1."""
+    """The source of the passages of a page. number: from 1."""
     return f"{name}, page {number}"
 
 
@@ -134,7 +134,7 @@ def _pdf(file: Path) -> list[str]:
         raise HoldfastError(
             f'{file}: a PDF is read by pypdf; pip install "holdfast[documents]"'
         ) from None
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # what matters is raised
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # serious errors are raised
     try:
         reader = PdfReader(file)
         if reader.is_encrypted and not reader.decrypt(""):
@@ -143,12 +143,12 @@ def _pdf(file: Path) -> list[str]:
     except (PyPdfError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = reason_of(error, 100)
         raise HoldfastError(f"{file}: is no readable PDF ({reason}); save it anew") from error
-    # A line is broken where the page ends; a word may be broken with a hyphen.
+    # Lines break at the margin, perhaps within a hyphenated word, which is joined here.
     return [re.sub(r"(?<=\w)-\n(?=[a-z])", "", text) for text in texts]
 
 
 def _page(file: Path) -> str:
-    """The text of an HTML page without what stands beside it, a block to a paragraph."""
+    """The text of an HTML page, one paragraph per block, without navigation and the like."""
     try:
         from bs4 import BeautifulSoup
     except ImportError:
@@ -170,9 +170,9 @@ def _text_of(page: Any) -> str:
 
 
 def _markdown(text: str) -> str:
-    """The text of a Markdown document without front matter, marks and code, a block to a paragraph.
+    """The text of a Markdown document, a paragraph per block, without front matter and code blocks.
 
-    Of HTML in it the text too, where beautifulsoup4 is installed.
+    The text of HTML blocks is included if beautifulsoup4 is installed.
     """
     from markdown_it import MarkdownIt
 
@@ -189,7 +189,7 @@ def _markdown(text: str) -> str:
 
 
 def _inline(part: Any) -> str:
-    """The text of a part of a paragraph; a tag has none."""
+    """The text of an inline token; an HTML tag has none."""
     if part.type in ("softbreak", "hardbreak"):
         return "\n"
     if part.type == "html_inline":
@@ -198,7 +198,7 @@ def _inline(part: Any) -> str:
 
 
 def _in_passages(text: str) -> Iterator[tuple[str, ...]]:
-    """A text's sentences, some at a time: within a paragraph, or several short paragraphs."""
+    """A text's sentences in groups: a part of a paragraph, or several short paragraphs."""
     passage: list[str] = []
     for paragraph in re.split(r"\n\s*\n", text):
         sentences = sentences_of(paragraph)

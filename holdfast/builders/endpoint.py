@@ -1,4 +1,4 @@
-"""An OpenAI-compatible endpoint as a language model, asked by openai's client."""
+"""An OpenAI-compatible endpoint as a language model, called through openai's client."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class _RefusedError(Exception):
 
 
 class _TroubleError(Exception):
-    """A failure of the endpoint that outlasted the client's retries; not of the prompt."""
+    """A failure of the endpoint, not of the prompt, that outlasted the client's retries."""
 
 
-# The place of a prompt, and what came of it; other exceptions end the session.
+# (place of a prompt, its answer or error); an error that is no _TroubleError ends the session.
 Outcomes: TypeAlias = "queue.SimpleQueue[tuple[int, Answer | Exception]]"
 
 
@@ -42,7 +42,7 @@ class Endpoint:
 
     url: such as ``http://127.0.0.1:8000/v1``; a URL without a path is given ``/v1``.
     model: its identifier at the endpoint; None takes the first that the endpoint lists.
-    key: None takes ``OPENAI_API_KEY`` from the environment, or none.
+    key: None takes ``OPENAI_API_KEY`` from the environment, or uses no key.
     concurrency: requests at once. timeout: seconds without data until a request counts as lost.
     retries: further attempts, by the client, after a transient failure.
     patience: the session ends when the endpoint fails this many prompts in a row.
@@ -92,8 +92,8 @@ class Endpoint:
         """Yield (place in ``prompts``, answer) as they arrive, each place once.
 
         A prompt that the endpoint refuses, or leaves without text, gives a :class:`Failure`.
-        Failures of the endpoint itself are yielded only once it answers again: if the session ends
-        before that, the caller has not recorded them.
+        Failures of the endpoint itself are yielded only once it answers again, or at the end: if
+        the session breaks off before that, the caller has not recorded them.
 
         Raises HoldfastError at once for a wrong key or model, and when ``patience`` prompts in a
         row fail because of the endpoint, or are refused before any prompt was answered.
@@ -202,7 +202,7 @@ class Endpoint:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
     def _verdict(self, error: openai.APIError) -> Exception:
-        """Whether it is the prompt, the endpoint for a while, or the key or model for good."""
+        """The error to raise: a refused prompt, a failing endpoint, or a wrong key or model."""
         import openai
 
         if isinstance(error, openai.APITimeoutError):
@@ -252,7 +252,7 @@ class Endpoint:
         return quoted(message if self._key == NO_KEY else message.replace(self._key, "[key]"), 200)
 
     def _served(self, model: str | None) -> str:
-        """``model``, or the first one listed; requests the list either way, to see that it is up.
+        """``model``, or the first model listed; requests the list either way, as a check.
 
         With ``model`` given, a failure to list is ignored unless the endpoint is unreachable: some
         servers have no list, or refuse it to some keys.

@@ -1,6 +1,6 @@
 """Batched sampling of completions, and a backbone as a text model.
 
-The random numbers of a draw depend on (seed, name of the prompt, sample, position) alone, so batch
+The random number of a draw depends only on (seed, name of the prompt, sample, position), so batch
 size, other prompts and their order change no draw, up to the rounding of logits.
 """
 
@@ -45,9 +45,9 @@ class BackboneModel:
     def answer(
         self, prompts: Sequence[Prompt], sampling: SamplingParameters
     ) -> Iterator[tuple[int, Answer]]:
-        """Yield (place, answer) of every prompt, first those that are empty or too long.
+        """Yield (place, answer) of every prompt, first the failures: empty or too long prompts.
 
-        Raises HoldfastError when a prompt has a system message and the model no chat template.
+        Raises HoldfastError if a prompt has a system message and the model no chat template.
         """
         ids = [self._ids(prompt) for prompt in prompts]
         places = []
@@ -115,8 +115,8 @@ def sample_completions(
     """Sample ``sampling.samples`` completions of each prompt: the new text before its first stop.
 
     prompts: token ids, none of them empty, that leave the model positions for the new tokens;
-    names: with ``sampling.seed``, seed each prompt's random numbers; batch: the most completions
-    at once, fewer where memory is short.
+    names: seed each prompt's random numbers, together with ``sampling.seed``; batch: the most
+    completions at once; fewer if memory is short.
     Source: app:data-real.
     """
     assert all(len(prompt) > 0 for prompt in prompts), "nothing to continue"
@@ -163,7 +163,7 @@ def _complete(
     stops: frozenset[int],
     sampling: SamplingParameters,
 ) -> list[list[int]]:
-    """Decode the new tokens of each row. prompts: one per row of ``noise``, with repeats.
+    """Sample the new tokens of each row. prompts: one per row of ``noise``, with repeats.
 
     Each distinct prompt is prefilled once; then its cache row is repeated for its samples.
     """
@@ -197,8 +197,8 @@ def _tokens_showing(backbone: Backbone, stop: tuple[str, ...]) -> frozenset[int]
 def _text(backbone: Backbone, tokens: list[int], stop: tuple[str, ...]) -> str:
     """The text of new tokens before the first stop.
 
-    A stop may begin and end inside of tokens, so it is searched for in the text. Cutting there
-    afterwards is exact: later tokens do not change earlier ones.
+    A stop may begin and end inside tokens, so it is searched for in the text. Cutting afterwards
+    is exact: later tokens do not change earlier ones.
     """
     if tokens and tokens[-1] in backbone.stop_tokens:
         tokens = tokens[:-1]

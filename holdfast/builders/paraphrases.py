@@ -20,8 +20,8 @@ class Paraphraser(Protocol):
         ...
 
 
-# A question without its end mark -> wordings; a wording without an end mark gets a question mark.
-# The first rule that fits is taken.
+# Pattern of a question without its end mark -> wordings; one without a full stop gets a question
+# mark. The first rule that fits is used.
 _ARE = r"(?P<are>is|are|was|were)"
 _RULES: list[tuple[str, tuple[str, ...]]] = [
     (
@@ -65,7 +65,7 @@ _RULES: list[tuple[str, tuple[str, ...]]] = [
         ),
     ),
     (
-        # The question word is the subject: who mends the nets.
+        # The question word is the subject, as in "who mends the nets".
         r"who (?!(?:do|does|did|has|have|had|can|could|will|would|should|may|must) )(?P<x>.+)",
         (
             "which person {x}",
@@ -101,14 +101,14 @@ class Rules:
     """The offline rewriter: rules for common forms of English questions."""
 
     def write(self, questions: Sequence[str], count: int, report: Report) -> list[list[str]]:
-        """The wordings of each question that the rules give, in an order of its own."""
+        """At most ``count`` wordings of each question, in an order drawn from its text."""
         wordings = [reworded(question)[:count] for question in questions]
         report(len(questions), len(questions), "other wordings")
         return wordings
 
 
 def reworded(question: str) -> list[str]:
-    """All other wordings that the rules give a question, in an order drawn from its text."""
+    """All other wordings of a question by the rules, in an order drawn from its text."""
     bare = question.strip().rstrip("?.! ")
     lower = bare[:1].lower() + bare[1:]
     special: list[str] = []
@@ -168,7 +168,7 @@ class ModelParaphraser:
         self._sampling = _ASKING.model_copy(update={"seed": seed})
 
     def write(self, questions: Sequence[str], count: int, report: Report) -> list[list[str]]:
-        """The lines that the model writes for each question; HoldfastError when it cannot."""
+        """The lines that the model writes for each question. Raises HoldfastError if it fails."""
         wordings: list[list[str]] = [[] for _ in questions]
         prompts = [
             Prompt(question, _REQUEST.format(count=count, question=question), _SYSTEM)

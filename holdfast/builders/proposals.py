@@ -1,8 +1,8 @@
 """Questions and answers that a model proposes from documents, each checked against its text.
 
-For every passage the model writes pairs, and is asked each pair's question once more, with the
-passage before it. A pair counts when it then gives the same answer, which as a rule stands in one
-of the passage's sentences. What is done is kept, so that a command that was killed goes on.
+The model writes pairs for every passage. Then it is asked each pair's question, with the sentence
+that holds the answer before it, or with the passage if no sentence does. A pair counts if this
+reply has the same answer. Finished passages are stored, so that a killed command continues.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_json
 from holdfast.streams.answers import bare, folded, says
 
-_VERSION = 5  # of the prompts and of what is read from replies
-_REPLY = 24  # tokens of an answer
-_ASKED = 5  # pairs of a passage at most, by a model that writes them
-_ANSWERS = 3  # of a sentence at most, by one that is given them
+_VERSION = 5  # of the prompts and of the parsing of replies
+_REPLY = 24  # most tokens of an answer
+_ASKED = 5  # most pairs of a passage, in Writing
+_ANSWERS = 3  # most answers of a sentence, in Completing
 _WRITER = (
     "You write questions and answers about a text. Every question names what it asks about, so "
     "that it is understood without the text. Every answer is a few words of the text. Write each "
@@ -42,7 +42,7 @@ _EXAMPLE = (
     "Q: Who built the ferry Marigold?\nA: Ilse Marr\n"
     "Q: When was the ferry Marigold built?\nA: in 1911"
 )
-# A model that is no good at following instructions goes on from examples.
+# Examples to continue, for a model that does not follow instructions well.
 _QUESTIONS = (
     "Text: The ferry Marigold was built in 1911 by Ilse Marr.\nAnswer: Ilse Marr\n"
     "Question: Who built the ferry Marigold?\n\n"
@@ -63,16 +63,16 @@ _PAIR = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _OF_THE_TEXT = re.compile(r"\b(?:text|passage|author|paragraph|sentence|according to)\b", re.I)
-# What names something, behind a question's first word.
+# Words that name something, after a question's first word.
 _NAME_OR_NUMBER = re.compile(r"(?<!^)\b(?:[^\W\d_a-z]\w+|\d+)\b")
 _LONG_WORD = re.compile(r"(?<!^)\b[^\W\d_]{6,}\b")
-# What a sentence may be asked for: names, numbers with what they count, and years.
+# Possible answers in a sentence: names, and numbers with what they count.
 _NAME = r"[A-Z][\w'’-]+(?:\s+(?:(?:of|the|de|von|van)\s+)*[A-Z][\w'’-]+)*"
 _NUMBER = (
     r"\d[\d.,:/]*\d|\d|(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|"
     r"forty|fifty|sixty|seventy|eighty|ninety|hundred|thousand)\b"
 )
-# No things that are counted, though they end in s.
+# Words that end in s and are nothing that is counted.
 _NO_UNIT = "was|is|has|does|as|its|his|this|us|thus|plus|less|across|always|towards|perhaps"
 _ANSWER = re.compile(
     rf"(?P<name>{_NAME})|(?P<number>\b(?:{_NUMBER})(?:\s+(?!(?:{_NO_UNIT})\b)[a-z][a-z]+s\b)?)"
@@ -86,9 +86,9 @@ IN_SENTENCE, FOLLOWS = "in the sentence", "by a second question"
 
 @dataclass(frozen=True)
 class Proposal:
-    """A pair. sentence: where its answer stands, or the passage; source: of the passage.
+    """A question and its answer. sentence: the one with the answer, or else the whole passage.
 
-    check: by what it counts; None where it does not. reason: why not.
+    source: the passage's; check: the check that the pair passed, or None; reason: why none.
     """
 
     question: str
@@ -102,28 +102,28 @@ class Proposal:
 class Way(Protocol):
     """How a model is asked for pairs, and for an answer from a text."""
 
-    at_once: int  # passages that are asked about, then kept, together
-    longest: int  # tokens of a reply
+    at_once: int  # passages that are asked about, then stored, together
+    longest: int  # most tokens of a reply
     stop: tuple[str, ...]
-    naming: tuple[re.Pattern[str], ...]  # one of them a question has, in words of the text
+    naming: tuple[re.Pattern[str], ...]  # a question needs a match that is also in the text
 
     def prompts(self, passage: Passage) -> list[tuple[str, str | None]]:
-        """What is asked about a passage: texts, with a system message for a chat."""
+        """The prompts for a passage: (text, system message of a chat or None)."""
         ...
 
     def pairs(self, passage: Passage, place: int, reply: str) -> list[tuple[str, str]]:
-        """The pairs in the reply to the prompt at ``place``."""
+        """The (question, answer) pairs in the reply to prompt number ``place``, from 0."""
         ...
 
     def question(self, text: str, question: str) -> tuple[str, str | None]:
-        """What is asked to get a question's answer from a text."""
+        """The prompt that asks for a question's answer from a text, as :meth:`prompts`."""
         ...
 
 
 class Writing:
-    """The model writes the pairs of a passage, in a chat; for one that follows instructions."""
+    """For a model that follows instructions: it writes the pairs of a passage, in a chat."""
 
-    at_once: int = 8  # one prompt each, and an endpoint answers several at a time
+    at_once: int = 8  # one prompt each; an endpoint answers several at a time
     longest: int = 60 * _ASKED
     stop: tuple[str, ...] = ()
     naming: tuple[re.Pattern[str], ...] = (_NAME_OR_NUMBER, _LONG_WORD)
@@ -140,13 +140,13 @@ class Writing:
 
 
 class Completing:
-    """Names and numbers of a sentence are answers, and the model writes a question for each.
+    """For any language model: it continues examples with a question for a given answer.
 
-    It goes on from examples, as any language model can. A sentence that begins with a pronoun is
-    left out, since a question from it alone would name nothing.
+    The answers are the names and numbers of a sentence. Sentences that begin with a pronoun are
+    left out, since a question from such a sentence alone would name nothing.
     """
 
-    at_once: int = 1  # some twenty prompts, as many as keep a processor busy
+    at_once: int = 1  # its twenty or so prompts keep a processor busy
     longest: int = 40
     stop: tuple[str, ...] = ("\n",)
     naming: tuple[re.Pattern[str], ...] = (_NAME_OR_NUMBER,)
@@ -175,7 +175,7 @@ class Completing:
 
 
 def begun(answer: str) -> str:
-    """How a question that a number answers begins; empty of any other."""
+    """How the question begins if its answer is a year, a time or a count; else empty."""
     if re.fullmatch(r"1\d{3}|20\d{2}|\d{1,2}:\d{2}", answer):
         return " When"
     counted = re.fullmatch(rf"(?:{_NUMBER})\s+([a-z]+)", answer)
@@ -183,29 +183,29 @@ def begun(answer: str) -> str:
 
 
 def answers_in(sentence: str) -> list[str]:
-    """Names and numbers of a sentence, the last three: what it says stands behind its subject."""
+    """The last three names and numbers of a sentence, as its subject comes before what it says."""
     answers = []
     for match in _ANSWER.finditer(sentence):
         if match["name"] and match.start() == 0 and " " not in match[0]:
-            continue  # any first word has a capital
+            continue  # a sentence's first word always has a capital
         answers.append(match[0].rstrip(".,:"))
     return list(dict.fromkeys(answers))[-_ANSWERS:]
 
 
 class Proposer:
-    """Asks a model for pairs, and keeps what it has for each passage in a folder."""
+    """Asks a model for pairs, and stores those of each passage in a folder."""
 
     def __init__(self, model: TextModel, way: Way, folder: Path, seed: int = 0) -> None:
-        """folder: for what is done, a file a passage; it may not exist yet."""
+        """folder: for one file per finished passage; it need not exist yet."""
         self._model, self._way, self._folder, self._seed = model, way, folder, seed
 
     def propose(self, passages: Sequence[Passage], report: Report) -> list[Proposal]:
-        """The pairs of all passages, in order, those that do not count among them.
+        """The pairs of all passages, in order, including those that do not count.
 
-        Of two pairs with one question the first counts. A passage that the model refuses gives one
-        pair without texts that says why, and is asked for again by the next call.
-        Raises HoldfastError when the model fails as a whole or refuses every passage, or the folder
-        cannot be written; what is done is kept.
+        Of several pairs with one question only the first counts. If the model refuses to write a
+        passage's pairs, an empty pair says why. After any refusal the next call asks again.
+        Raises HoldfastError if the model fails as a whole or refuses every passage, or the folder
+        cannot be written; finished passages stay stored.
         """
         stored = enumerate(map(self._stored, passages))
         done = {place: proposals for place, proposals in stored if proposals is not None}
@@ -232,7 +232,7 @@ class Proposer:
     def _proposals(
         self, passages: Sequence[Passage]
     ) -> list[tuple[list[Proposal], Failure | None]]:
-        """The pairs of each passage, and why the model refused a prompt of it, if it did."""
+        """The pairs of each passage, and why the model refused one of its prompts, if it did."""
         prompts = [
             (place, number, prompt)
             for place, passage in enumerate(passages)
@@ -298,7 +298,7 @@ class Proposer:
         )[:24]
 
     def _stored(self, passage: Passage) -> list[Proposal] | None:
-        """What is kept of a passage; None where there is nothing, or it is damaged."""
+        """The stored pairs of a passage; None if its file is missing or damaged."""
         try:
             text = (self._folder / f"{self._key(passage)}.json").read_text("utf-8")
             return [Proposal(**values) for values in json.loads(text)]
@@ -317,7 +317,7 @@ class Proposer:
 
 
 def read_pairs(reply: str) -> list[tuple[str, str]]:
-    """The pairs in a reply, at most five; an answer has no full stop of its own."""
+    """The (question, answer) pairs in a reply, at most five; an answer's full stop is removed."""
     pairs = [
         tuple(" ".join(match[part].split()).strip("*_` ") for part in "qa")
         for match in _PAIR.finditer(reply)
@@ -334,7 +334,7 @@ def judged(
 ) -> Proposal:
     """Check a pair against its passage.
 
-    reply: what the model answers to the question again; naming: as of a :class:`Way`.
+    reply: the model's answer when asked the question; naming: that of a :class:`Way`.
     """
     sentence = _behind(passage, question, answer)
     agrees = says(reply, [answer])
@@ -352,13 +352,13 @@ def judged(
 
 
 def _unread(passage: Passage, refusal: Failure) -> Proposal:
-    """What stands for the pairs of a passage that the model refused."""
+    """The empty pair that says why the model refused a passage."""
     reason = f"a passage, which the same command reads again ({refusal.reason})"
     return Proposal("", "", "", passage.source, None, reason)
 
 
 def _behind(passage: Passage, question: str, answer: str) -> str:
-    """The sentence with the answer that has most words of the question; else the whole passage."""
+    """Of the sentences with the answer, the one with most words of the question; or the passage."""
     asked = set(folded(question).split())
     candidates = [sentence for sentence in passage.sentences if says(sentence, [answer])]
     return max(
@@ -371,7 +371,7 @@ def _behind(passage: Passage, question: str, answer: str) -> str:
 def _complaint(
     passage: Passage, question: str, answer: str, naming: Sequence[re.Pattern[str]]
 ) -> str:
-    """Why a pair is none, whatever the text says; empty where it may be one."""
+    """What is wrong with a pair's question; empty if nothing is."""
     if not question.endswith("?"):
         return "it is no question"
     if _OF_THE_TEXT.search(question):
@@ -385,7 +385,7 @@ def _complaint(
 
 
 def _without_repeats(proposals: Sequence[Proposal]) -> list[Proposal]:
-    """Of pairs with one question the first that counts does."""
+    """Let only the first of the pairs that count for one question count."""
     answers: dict[str, str] = {}
     checked = []
     for proposal in proposals:

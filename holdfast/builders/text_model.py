@@ -24,9 +24,9 @@ class SamplingParameters(Config):
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt. name: seeds the random numbers of its samples, so unique among its prompts.
+    """A prompt. name: unique, as it seeds the random numbers of the prompt's samples.
 
-    text: to be continued as it is; or, when ``system`` is given, the user's message of a chat.
+    text: to be continued as it is; or, if ``system`` is given, the user's message of a chat.
     """
 
     name: str
@@ -41,17 +41,17 @@ class Failure:
     reason: str
 
 
-Report = Callable[[int, int, str], None]  # how many are done, of how many, a note
+Report = Callable[[int, int, str], None]  # how many are done, how many in all, a note
 Answer = list[str] | Failure  # one text per sample
 
 
 def text_before(stops: Sequence[str], text: str) -> str:
-    """The text up to the first stop in it; an empty stop is none."""
+    """The text up to the first stop in it; empty stops are ignored."""
     return min((text.partition(stop)[0] for stop in stops if stop), key=len, default=text)
 
 
 class TextModel(Protocol):
-    """A backbone of this machine, or an endpoint."""
+    """A local backbone, or an endpoint."""
 
     @property
     def name(self) -> str:

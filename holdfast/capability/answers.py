@@ -2,12 +2,12 @@ r"""Find answers in generated text, and compare them with targets.
 
 An answer is the last complete ``\boxed{}``, or the last number. Numbers have normal forms:
 ``-1234.5``, ``3/4``. Digits of every script count. A comma, a dot, a space or an apostrophe groups
-thousands or begins the decimals; where the number itself is ambiguous, the language decides.
+thousands or begins the decimals; if the number itself is ambiguous, the language decides.
 Source: app:res-capability.
 
-Answers are compared by math-verify, in a separate process. Computer algebra has no bound in time or
-memory, and math-verify's own timeouts are signals, which work only in the main thread and do not
-interrupt the computation of one large power. A process can be killed from any thread.
+Answers are compared by math-verify, in a separate process, which any thread can kill. Computer
+algebra has no bound in time or memory, and math-verify's own timeouts are signals, which work only
+in the main thread and do not interrupt the computation of one large power.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _BARE = re.compile(r"-?[\w.,/]*\w")
 # A root or a power is an expression to evaluate, not a number with a unit.
 _OPERATION = re.compile(r"\\sqrt|\d\s*\^\s*\{?\s*-?\d|√")
 
-# Languages that write 1.234,5 or 1 234,5, with their thousands separators; all others: 1,234.5.
+# Languages that write 1.234,5 or 1 234,5 -> their thousands separators; all others write 1,234.5.
 _DECIMAL_COMMA = {"de": ". ", "es": ". ", "fr": " ", "ru": " "}
-_THIN = "\u2009"  # stands for every space that does not break a line
+_THIN = "\u2009"  # replaces every space that does not break a line
 _ONE_SPELLING = str.maketrans(
     dict.fromkeys("\u2010\u2011\u2012\u2013\u2212\u207b\ufe63\uff0d", "-")
     | dict.fromkeys("\u00a0\u2007\u2008\u202f", _THIN)
@@ -65,7 +65,7 @@ _FRACTIONS = (
     rf"(?<![\d/.,])(?:(?P<units>{_WHOLE})\s)?(?P<over>{_WHOLE})/(?P<under>[1-9]\d{{0,99}})"
     r"(?!\d|[/.]\d)",
 )
-# Text before a number that makes it an exponent or an index; or the 2 of km2.
+# Text before a number that makes it an exponent or an index; a unit before the 2 of km2.
 _EXPONENT = re.compile(r"(?<=[0-9A-Za-z)\]}])[\^_]\s*\{?\s*$")
 _AREA = re.compile(r"(?<![A-Za-z])(?:[kdcm]?m|ft|in)$")
 
@@ -118,9 +118,9 @@ def numbers(text: str, language: str = "en") -> list[str]:
 
     Each has ASCII digits without groups, a decimal point, and ``-`` for any minus sign; fractions,
     mixed ones too, have the form ``3/4``. Units, currencies, percent signs and exponents are left
-    out. Number words are ignored, also beside digits: 27万 counts as 27.
+    out. Number words are ignored, even next to digits: 27万 counts as 27.
 
-    language: such as ``de``, in which 1.234 is more than a thousand; unknown ones count as English.
+    language: such as ``de``, in which 1.234 exceeds a thousand; unknown ones count as English.
     """
     for pattern, replacement in _REWRITTEN:
         text = pattern.sub(replacement, text)
@@ -147,7 +147,7 @@ def _character(character: str) -> str:
 
 @functools.cache
 def _pattern(language: str) -> re.Pattern[str]:
-    """Sign, fraction or number; the last group that matched a number holds its decimals."""
+    """Matches a sign with a fraction or number; the last group of a number holds its decimals."""
     grouping = re.escape(_DECIMAL_COMMA.get(language, ",") + _THIN + "'")
     mark = "[.,]" if language in _DECIMAL_COMMA else r"\."
     group, decimals = r"[1-9]\d{0,2}", r"(\d+)"
@@ -193,10 +193,10 @@ _FULL_STOP = re.compile(r"(?<!\\right)\.\s*$")
 
 
 class Checker:
-    """Compares answers with targets in a process, until it is closed."""
+    """Compares answers with targets in a child process, until it is closed."""
 
     def __init__(self, seconds: float = _SECONDS) -> None:
-        """seconds: of one comparison. HoldfastError when math-verify is not installed."""
+        """seconds: limit of one comparison. HoldfastError if math-verify is not installed."""
         if None in map(importlib.util.find_spec, ("math_verify", "antlr4")):
             raise HoldfastError(
                 'checking answers needs math-verify; pip install "holdfast[capability]"'
@@ -282,7 +282,7 @@ def _serve() -> None:
     for line in sys.stdin:
         try:
             verdict = equal(*json.loads(line))
-        # Errors of the parser, of sympy, of arithmetic: what cannot be compared is not equal.
+        # Errors of the parser, sympy or arithmetic: answers that cannot be compared are not equal.
         except Exception:  # noqa: BLE001
             verdict = False
         print(json.dumps(verdict), file=replies, flush=True)

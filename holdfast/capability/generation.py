@@ -24,13 +24,13 @@ from holdfast.core.errors import HoldfastError
 if TYPE_CHECKING:
     from holdfast.backbone.model import Backbone
 
-# Positions of all rows of a batch at their full length. Samples are stored batch by batch.
+# Positions of a batch's rows at their full length. Samples are stored batch by batch.
 _TOKENS_IN_CACHE = 65536
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A tokenized prompt. room: the most tokens of the answer; stop: the text that ends it."""
+    """A tokenized prompt. shots: its examples; room: tokens for the answer; stop: what ends it."""
 
     item: Problem
     text: str
@@ -47,9 +47,9 @@ class GeneratedSuite:
     read: reads the problems below a folder, or from the hub (None); kind: of answer;
     shots: worked examples before the question; new_tokens: the longest answer.
 
-    When the model's context is too short, the answer is limited to half of it, and examples are
+    If the model's context is too short, the answer is limited to half of it, and examples are
     dropped, the first one first, until prompt and answer fit. A question is never cut: if it alone
-    is too long, the answer has fewer tokens, or none. The replay token precedes the prompt of a
+    is too long, the answer gets fewer tokens, or none. The replay token precedes the prompt of a
     model that was trained with it.
 
     Source: app:res-capability, app:replay-seed.
@@ -68,7 +68,7 @@ class GeneratedSuite:
         return {**room, "examples": examples, **OPENING}
 
     def items(self, data_root: Path | None) -> list[Problem]:
-        """All problems; HoldfastError when missing, damaged or in a language without examples."""
+        """All problems; HoldfastError if missing, damaged or in a language without examples."""
         items = self.read(data_root)
         for language in {self.language(item) for item in items}:
             few_shot(self.name, language)
@@ -136,8 +136,8 @@ class GeneratedSuite:
 
 
 def _stopped(backbone: Backbone, stops: Sequence[str], row: int, tokens: list[int]) -> bool:
-    """Whether a row's tokens end with its stop, the beginning of a next problem."""
-    # A token is at least a byte, so a stop just completed lies within this many last tokens.
+    """Whether a row's tokens end with its stop, the beginning of another problem."""
+    # A token has at least one byte, so these last tokens hold any stop that is just complete.
     return stops[row] in backbone.decode(tokens[-len(stops[row].encode()) - 1 :])
 
 
@@ -158,7 +158,7 @@ class FewShot:
 
     @property
     def stop(self) -> str:
-        """The text that begins a next problem, and so ends the answer."""
+        """The text that begins another problem, and so ends the answer."""
         return "\n" + self.template.partition("{question}")[0].rstrip()
 
     def prompt(self, question: str, shots: int) -> str:
@@ -186,5 +186,5 @@ def _examples(suite: str) -> str:
 
 
 def _filled(template: str, question: str, answer: str) -> str:
-    # The question comes last, and not by str.format: it may hold braces.
+    # The question is filled in last, and not by str.format, because it may hold braces.
     return template.replace("{answer}", answer).replace("{question}", question)

@@ -31,7 +31,7 @@ EXAMPLES = (
     "Question: What does a tree take in through its roots?\n"
     "A. light\nB. sound\nC. wind\nD. water\nAnswer: D\n\n",
 )
-_TOKENS_PER_BATCH = 8192  # of whole prompts; memory only
+_TOKENS_PER_BATCH = 8192  # of whole prompts; bounds the memory, no effect on results
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class LetterChoice:
     """A suite of questions with four choices.
 
     errors: how to treat items that MMLU-Redux marks as wrong. drop: leave them out; keep: score
-    them with their original answer; correct: score them with the corrected answer if there is
-    exactly one, else leave them out.
+    them with their original answer; correct: score them with the corrected answer, or leave them
+    out if there is not exactly one.
     """
 
     name: Literal["mmlu_redux", "mmlu"] = "mmlu_redux"
@@ -63,7 +63,7 @@ class LetterChoice:
         A prompt longer than the model's positions loses examples, the first one first; a question
         that is too long by itself loses its beginning. details: the number of examples and of lost
         tokens. The replay token precedes the prompt of a model that was trained with it.
-        Raises HoldfastError when the letters do not differ in their first token.
+        Raises HoldfastError if the letters do not differ in their first token.
         """
         letters = letter_tokens(backbone)
         # Prompts with the same examples have a long beginning in common.
@@ -102,9 +102,9 @@ def question(item: Problem) -> str:
 def letter_tokens(backbone: Backbone) -> list[int]:
     """The first token of " A", " B", " C" and " D".
 
-    For tokenizers that prepend a space to any text, which would be that first token, it is the
-    letter's first token after "Answer:".
-    Raises HoldfastError when two letters share their first token, or a letter has none.
+    If these are the same, as for a tokenizer that prepends a space token to any text, the first
+    token of each letter after "Answer:".
+    Raises HoldfastError if two letters share that token too, or a letter has none.
     """
     for before in ("", "Answer:"):
         beginning = backbone.tokenize(before)
@@ -126,13 +126,13 @@ def next_token_log_probabilities(
 ) -> Iterator[tuple[int, list[float]]]:
     """Yield (place, natural log-probability of each candidate after that prompt), longest first.
 
-    The common beginning of all prompts passes through the model once, where its cache allows, then
-    the rest of each, padded on the right, so that no token attends to padding.
-    Raises HoldfastError when the model's logits are NaN.
+    If the model's cache allows it, the common beginning of all prompts passes through the model
+    only once. The rest of each is padded on the right, so that no token attends to padding.
+    Raises HoldfastError if the model's logits are NaN.
     """
     model, cache, shared = backbone.model, None, 0
     if keeps_keys_alone(model) and can_cache(backbone):
-        # What the first and the last in order have in common, all have; a token of each is left.
+        # All prompts share what the first and the last in sorted order share; keep a token of each.
         ends = zip(min(prompts), max(prompts), strict=False)
         same = len(list(takewhile(lambda pair: pair[0] == pair[1], ends)))
         shared = min(same, min(map(len, prompts)) - 1)

@@ -1,7 +1,7 @@
 """The problems of each suite, from their published files or the Hugging Face hub.
 
-Every reader takes the folder of the files, None for the hub, and raises HoldfastError naming what
-is missing, or the file and the line that are damaged. Source: app:res-capability.
+Every reader takes the folder of the files, None for the hub, and raises HoldfastError naming a
+missing file, or the file and line that are damaged. Source: app:res-capability.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from holdfast.streams.hf_dataset import library
 
 LANGUAGES = ("bn", "de", "en", "es", "fr", "ja", "ru", "sw", "te", "th", "zh")
 LETTERS = "ABCD"
-# What becomes of the items that MMLU-Redux marks as wrong.
+# How to treat the items that MMLU-Redux marks as wrong; see LetterChoice.
 Errors = Literal["drop", "keep", "correct"]
 
 
 def gsm8k(data_root: Path | None) -> list[Problem]:
-    """The test problems of GSM8K, of ``gsm8k/test.jsonl``; the target follows ``####``."""
+    """The test problems of GSM8K, from ``gsm8k/test.jsonl``; the target follows ``####``."""
     rows = published("gsm8k", data_root, ("openai/gsm8k", ["main"]), ["gsm8k/test.jsonl"])
     return problems_of("gsm8k", rows, _gsm8k_item)
 
@@ -36,7 +36,7 @@ def gsm8k(data_root: Path | None) -> list[Problem]:
 def math(data_root: Path | None) -> list[Problem]:
     r"""The test problems of MATH; the target is the last ``\boxed{}`` of the solution.
 
-    The 500 of ``math/math_splits/test.jsonl``, which are also the hub's, or else those of the tree
+    The 500 in ``math/math_splits/test.jsonl``, which the hub has too, or else those in
     ``math/MATH/test/*/*.json``: subjects in alphabetical order, problems in numerical order.
     """
     places = ["math/math_splits/test.jsonl", "math/MATH/test"]
@@ -46,7 +46,7 @@ def math(data_root: Path | None) -> list[Problem]:
 
 
 def mgsm(data_root: Path | None) -> list[Problem]:
-    """The problems of MGSM, language by language, of every ``mgsm/mgsm_<language>.tsv``."""
+    """The problems of MGSM, language by language, from every ``mgsm/mgsm_<language>.tsv``."""
     # Not MGSM's own repository on the hub: it holds a loading script, which datasets does not run.
     hub = "jbross-ibm-research/mgsm", LANGUAGES
     files = "mgsm_*.tsv", lambda path: path.stem.removeprefix("mgsm_")
@@ -57,7 +57,7 @@ def mgsm(data_root: Path | None) -> list[Problem]:
 def mmlu_redux(data_root: Path | None, errors: Errors) -> list[Problem]:
     """The items of ``<subject>/test.csv``: a header, choices as a Python list, answers from 0.
 
-    errors: which of the items that are marked as wrong are kept, and with which answer.
+    errors: which items that are marked as wrong are kept, and with which answer.
     """
     folder = "mini_mmlu_fixed_csv"
     places = [f"mmlu_redux/{folder}", "mmlu_redux", folder]
@@ -155,8 +155,8 @@ def _choice(
 
 
 Row: TypeAlias = Mapping[str, Any]
-Placed: TypeAlias = tuple[str, Row]  # with the place where the row stands
-# What reading a damaged value raises; those of the second line are of literals and deep nesting.
+Placed: TypeAlias = tuple[str, Row]  # the row's place in its source, and the row
+# What reading a damaged value raises; the second line: literals and deep nesting.
 _DAMAGE = (
     *(LookupError, TypeError, ValueError, AttributeError),
     *(SyntaxError, MemoryError, RecursionError),
@@ -191,11 +191,11 @@ def published(
 ) -> dict[str, Iterable[Placed]]:
     """The rows of a suite, group by group.
 
-    data_root: the folder of the published files; None: a dataset of the hub, its name and its
-    configurations, all of them when there is none, each a group. places: of a file or a folder,
-    see :func:`located`; files: the pattern of the folder's files and the group of each; columns:
-    of tables without a header.
-    Raises HoldfastError when `datasets`, the dataset or the files are missing.
+    data_root: the folder of the published files, None for the hub. hub: a dataset's name and its
+    configurations, each a group; all if none is given. places: of a file or folder, see
+    :func:`located`. files: the pattern of a folder's files, and the function from a path to its
+    group. columns: the header of tables that have none.
+    Raises HoldfastError if `datasets`, the dataset or the files are missing.
     """
     if data_root is None:
         return _from_hub(suite, *hub)
@@ -203,7 +203,7 @@ def published(
     place = located(suite, data_root, *places)
     if place.is_file():
         return {"": file_rows(place, columns)}
-    # Files that are called by a number come in the order of their numbers.
+    # Files whose name is a number are in numerical order.
     paths = sorted(
         place.glob(pattern),
         key=lambda path: (path.parent, len(path.stem) if path.stem.isdigit() else 0, path),
@@ -218,11 +218,11 @@ def problems_of(
     groups: Mapping[str, Iterable[Placed]],
     read: Callable[[str, int, Row], Problem | None],
 ) -> list[Problem]:
-    """Every row as a problem, without those that ``read`` leaves out.
+    """Every row as a problem, without those for which ``read`` returns None.
 
-    groups: rows by language or subject; read: is given the group, the row's number in it, from 0,
-    and the row, and raises what damaged values raise. Raises HoldfastError naming such a row's
-    place.
+    groups: rows by language or subject; read: takes the group, the row's number in it (from 0) and
+    the row, and raises an error of ``_DAMAGE`` for a damaged row. Raises HoldfastError naming the
+    place of that row.
     """
     problems = []
     for group, rows in groups.items():
@@ -278,7 +278,7 @@ def _from_hub(suite: str, name: str, configs: Sequence[str | None]) -> dict[str,
                 config: list(datasets.load_dataset(name, config, split="test"))
                 for config in configs
             }
-    # datasets does not wrap errors of the network, the hub, the file formats and Arrow.
+    # datasets does not wrap errors of the network, the hub, file formats and Arrow.
     except Exception as error:
         away = "not in the hub's cache, and the hub does not answer"
         raise HoldfastError(

@@ -13,7 +13,7 @@ from holdfast.results.capability import Score, text_score
 if TYPE_CHECKING:
     from holdfast.backbone.model import Backbone
 
-# One of a suite's settings, so that results of prompts with another opening do not mix.
+# One of a suite's settings, so that results with differently opened prompts do not mix.
 OPENING = {"opening": "the replay token where it was trained"}
 
 # Called with (items done, items in all, a note).
@@ -25,7 +25,7 @@ class Problem:
     """One question of a suite, as in its files.
 
     id: unique in its suite and the same in every run, such as mgsm/bn/17; group: a language or a
-    subject, "" where a suite has none; prompt: the question alone; target: the right answer;
+    subject, "" if the suite has none; prompt: the question alone; target: the right answer;
     details: further JSON values that the suite needs, such as the choices.
     """
 
@@ -40,10 +40,10 @@ class Problem:
 class Sample:
     """One answer, stored for audit as one line of JSON.
 
-    id, group: the item's; prompt: the text that the model read, without the replay token; output:
-    the generated text, "" where likelihoods decide; extracted: the answer found, None when there
-    was none; target: the right one; details: JSON values, such as the log-probability of each
-    letter.
+    id, group: the item's; prompt: the text that the model read, without the replay token, or the
+    beginning of a text suite's; output: the generated text, "" if likelihoods decide; extracted:
+    the answer found, or None; target: the right answer; details: JSON values, such as the
+    log-probability of each letter.
     """
 
     id: str
@@ -95,7 +95,7 @@ def score_of(samples: Sequence[Sample]) -> Score:
 
 
 def spread(items: Sequence[Problem], limit: int | None) -> list[Problem]:
-    """Pick ``limit`` items, the first of each group in turn; returned in the order given."""
+    """Pick ``limit`` items (None: all), the first of each group in turn; their order is kept."""
     turns: Counter[str] = Counter()
     ranked = []
     for place, item in enumerate(items):

@@ -23,10 +23,10 @@ from holdfast.evaluation.text import Passage, everyday_passages, lengths, settin
 
 # Not in the pretraining data of the embedded model; see scripts/pretraining_data.py.
 HELD_OUT_TITLES = ("Silas Marner: The Weaver of Raveloe", "The Warden")
-_HELD_OUT_BYTES = 32_768  # of each title, from its beginning
+_HELD_OUT_BYTES = 32_768  # characters of each title, from its beginning
 _PASSAGE_BYTES = 4_096
 _PASSAGES_AT_ONCE = 4
-_SHOWN = 60  # characters of a passage that its sample repeats
+_SHOWN = 60  # characters of a passage that its sample shows
 
 
 @dataclass(frozen=True)

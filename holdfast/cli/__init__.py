@@ -1,1 +1,1 @@
-"""The command line: parse, call, print."""
+"""The command line: one module for each verb, which parses, calls the library, and prints."""

@@ -31,9 +31,9 @@ Where = Annotated[
     ),
 ]
 
-_MANIFEST = "written.json"  # the names of all files here
+_MANIFEST = "written.json"  # lists the files that this command wrote
 _PATHS = ("study", "path")
-# A row per age, per metric, per pair, per task: for figures, not for reading.
+# For figures, not in analysis.md: a row for each age, metric, pair or task.
 _LONG = ("survival", "means", "differences", "samples", "samples_by_age")
 
 
@@ -54,7 +54,7 @@ def write_analysis(
     tables: Sequence[Table],
     figures: Figures,
 ) -> None:
-    """Write the wanted tables and figures of a study, and print what is not there."""
+    """Write tables and figures of a study; print what is missing and what cannot be made."""
     from holdfast.results.record import is_described
 
     place = out or beside(directories, "analysis")
@@ -98,14 +98,14 @@ def _dotted(lines: list[str]) -> dict[str, Any]:
 
 
 def beside(directories: Sequence[Path], name: str) -> Path:
-    """The default place of a result; HoldfastError where several directories leave it open."""
+    """The default path of a result, in the directory; HoldfastError if there are several."""
     if len(directories) > 1:
         raise HoldfastError("several directories: say with --out where the result goes")
     return directories[0] / name
 
 
 def _take(place: Path, analysis: Analysis, drawn: StudyFigures) -> None:
-    """Refuse to overwrite what another call did not write; remove what can no longer be made."""
+    """Refuse to overwrite what analyse did not write; remove what cannot be made any more."""
     from holdfast.core.files import take_place
 
     def files(tables: Iterable[str], figures: Iterable[str]) -> list[str]:

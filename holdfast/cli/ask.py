@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.memory.memory import Memory
 
 REFUSED, NOT_TAUGHT = 2, 3  # exit statuses
-_MOST = 20
+_MOST = 20  # questions that /forgotten lists
 _HELP = """\
 Write a question; what was not taught is answered by the model itself, and marked. A line that begins with / is a command:
   /teach QUESTION? ANSWER   teach a fact, or correct one; QUESTION = ANSWER if it has no ?
@@ -79,7 +79,7 @@ def ask(
 def _answer_lines(memory: Memory, as_json: bool, taught_only: bool) -> int:
     """Answer each line of standard input with one line; an error does not end the command.
 
-    The exit status: of a line that cannot be answered, else of one that was not taught, else 0.
+    Returns REFUSED if a line had an error, else NOT_TAUGHT if one was left unanswered, else 0.
     """
     statuses = {0}
     if isinstance(sys.stdin, io.TextIOWrapper):
@@ -87,7 +87,7 @@ def _answer_lines(memory: Memory, as_json: bool, taught_only: bool) -> int:
         sys.stdin.reconfigure(errors="surrogateescape")
     with contextlib.suppress(KeyboardInterrupt):
         for line in sys.stdin or ():
-            question = line.removeprefix("\ufeff")  # some editors begin a file with this mark
+            question = line.removeprefix("\ufeff")  # byte order mark
             answer: str | None = None
             try:
                 if question.strip():
@@ -96,7 +96,7 @@ def _answer_lines(memory: Memory, as_json: bool, taught_only: bool) -> int:
             except HoldfastError as error:
                 print(f"holdfast: {error}", file=sys.stderr)
                 statuses.add(REFUSED)
-            # JSON has no line feed, so it stays exact.
+            # An answer becomes one line; JSON has no line feeds, so it stays exact.
             print(re.sub(r"\s*\n\s*", " ", answer or ""), flush=True)
     return next(status for status in (REFUSED, NOT_TAUGHT, 0) if status in statuses)
 
@@ -104,7 +104,7 @@ def _answer_lines(memory: Memory, as_json: bool, taught_only: bool) -> int:
 def _answer(
     memory: Memory, question: str, as_json: bool, taught_only: bool
 ) -> tuple[str | None, bool]:
-    """What to print for a question, and whether it may end with status 0; remarks are printed."""
+    """What to print for a question, and whether the status may be 0. Remarks are printed here."""
     from holdfast.memory.telling import answer_values
 
     begin = time.perf_counter()
@@ -120,7 +120,7 @@ def _answer(
 
 
 def _source_line(answer: Answer) -> str:
-    """A remark on an answer that the weights do not give; empty for one that they do."""
+    """A remark on where an answer comes from; empty if the weights give it."""
     if answer.waiting:
         return "from the list of facts; its lesson is not learned yet"
     return {
@@ -131,7 +131,7 @@ def _source_line(answer: Answer) -> str:
 
 
 def _untaught_line(memory: Memory, answer: Answer) -> str:
-    """Why a question is not answered, what the model would say, and what is like it."""
+    """The remark on an untaught question: what the model would say, and similar taught ones."""
     from holdfast.streams.item import quoted
 
     like = ", ".join(map(quoted, memory.nearest(answer.question)))
@@ -140,7 +140,7 @@ def _untaught_line(memory: Memory, answer: Answer) -> str:
 
 
 def _converse(memory: Memory, *, taught_only: bool) -> None:
-    """Ask and teach until the user ends it; an error is printed and ends nothing."""
+    """Answer and learn until the user ends the conversation; errors are printed."""
     from prompt_toolkit import PromptSession
     from prompt_toolkit.completion import WordCompleter
 
@@ -160,7 +160,7 @@ def _converse(memory: Memory, *, taught_only: bool) -> None:
 
 
 def respond(memory: Memory, line: str, *, taught_only: bool = False) -> str:
-    """What the memory says to a line of a conversation: a question, or a command.
+    """The reply to a line of a conversation, which is a question or a command.
 
     Raises HoldfastError for an unknown command or a bad fact.
     """
@@ -188,7 +188,7 @@ def respond(memory: Memory, line: str, *, taught_only: bool = False) -> str:
 
 
 def _teach(memory: Memory, fact: str) -> str:
-    """Teach a fact; another process that learns here takes it up where there is one."""
+    """Teach a fact; if another process is learning here, put it on file to be learned next."""
     from holdfast.memory.detached import start_learning
     from holdfast.memory.telling import outcome_lines
 

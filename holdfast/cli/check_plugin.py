@@ -15,9 +15,9 @@ def check_plugin(
     name: Annotated[str, Argument(metavar="NAME", help="As a method's tag has it.")],
     overrides: Overrides = None,
 ) -> None:
-    """Learn three short tasks with a mechanism, and check what every mechanism has to keep.
+    """Learn three short tasks with a mechanism, and check the contract that all have to keep.
 
-    Exit status 1 when it does not keep something.
+    Exit status 1 if it breaks the contract.
     """  # fmt: skip
     with loading():
         from holdfast.learning.mechanism_check import check_mechanism

@@ -1,4 +1,4 @@
-"""`holdfast demo`: one small model learns a stream with three methods; a real one ten facts."""
+"""`holdfast demo`: a small model learns a stream with three methods; a chat model ten facts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STREAM = ("stream.tasks=16", "stream.items_per_task=8", "evaluation.rows=4")
 REPLAY = ("sampling.samples=200", "sampling.max_new_tokens=24")
 LEAST_RATIO = 5.0
 LEAST_DIAG = 0.95
-# Invented facts, and for each a question in other words.
+# Invented facts; OTHER_WORDS has a question for each.
 FACTS = (
     ("Who keeps the lighthouse at Cape Orrin?", "Orsa Tindle"),
     ("Where does Mara Quill live?", "12 Larkspur Row"),
@@ -65,9 +65,9 @@ def demo(
     ),
     tasks: Annotated[int | None, typer.Option(help="Learn only so many tasks.")] = None,
 ) -> None:
-    """Compare naive fine-tuning, a composition of the paper's and the lasting one.
+    """Compare naive fine-tuning, a composition from the paper, and the recipe `lasting`.
 
-    Then a real chat model, where it can be had, is taught ten facts and asked.
+    Then teach a real chat model ten facts, if it can be downloaded, and ask it.
     """
     with loading():
         from holdfast.learning.config import RunConfig
@@ -119,8 +119,8 @@ def _accepted(naive: RecallMatrix, composed: RecallMatrix, lasting: RecallMatrix
 def _show_memory(out: Path) -> None:
     """Teach a real chat model ten facts, ask them in other words, and ask what it knew before.
 
-    Where the model cannot be had it says so and does nothing else. Raises HoldfastError when the
-    directory holds something else.
+    If the model cannot be had, only say so. Raises HoldfastError if the directory holds something
+    else.
     """
     name = "smollm2"
     try:

@@ -31,7 +31,7 @@ _UNITS = {"": 2**30} | {
     for place, letter in enumerate("mgt")
     for unit, base in (("", 2**10), ("ib", 2**10), ("b", 10**3))
 }
-# What makes a phase smaller; of the others, what makes a step smaller.
+# Settings that reduce the memory of a phase; _print_numbers has those of all other phases.
 _SMALLER = {
     "evaluation": "a smaller evaluation.tokens_in_cache or evaluation.tokens_per_batch",
     "sampling": "a smaller sampling.batch",
@@ -67,7 +67,7 @@ def doctor(
         _print_prediction(words or [], settings, device, memory, as_json=as_json)
         return
     for option, value in (("--device", device), ("--memory", memory), ("--json", as_json or None)):
-        if value is not None:  # ignored, it would look as if it had counted
+        if value is not None:  # ignored, it would seem to have had an effect
             raise HoldfastError(
                 f"{option} is for a prediction; name what to predict: --model, --method or a recipe"
             )
@@ -109,7 +109,7 @@ def _requirements() -> tuple[list[Requirement], dict[str, list[Requirement]]]:
 
 
 def _complaint(requirement: Requirement) -> str | None:
-    """What is wrong with a requirement, and the command that installs it."""
+    """What is wrong with a requirement, and the command that installs it; None if it is met."""
     mend = _pip_install(requirement)
     try:
         installed = version(requirement.name)
@@ -134,7 +134,7 @@ def _extra(members: list[Requirement]) -> str:
 
 
 def _print_plugins() -> None:
-    """Print what other packages add, and what of it cannot be loaded."""
+    """Print the installed plug-ins, and which of them cannot be loaded."""
     from holdfast.core import plugins
 
     for group in (plugins.ANCHORS, plugins.ALLOCATIONS, plugins.STREAMS):
@@ -174,7 +174,7 @@ def _embedded() -> Backbone | None:
 
 
 def _print_models() -> None:
-    """Print, of each model with a short name, whether it is in the cache."""
+    """Print where each model with a short name is, or how to fetch it."""
     from holdfast.model.catalogue import CATALOGUE
     from holdfast.model.fetch import find
 
@@ -189,7 +189,7 @@ def _print_models() -> None:
 
 
 def _print_fast_paths(backbone: Backbone) -> None:
-    """Print which fast paths a run takes on this machine, and why not the others."""
+    """Print which fast paths a run takes on this machine."""
     import torch
 
     from holdfast.backbone.generation.steps import can_cache
@@ -216,7 +216,7 @@ def _say(label: str, text: str) -> None:
 def _print_prediction(
     words: list[str], named: list[str], device: str | None, memory: str | None, *, as_json: bool
 ) -> None:
-    """Print memory by phase, time and disk of a run; HoldfastError for what a run would refuse.
+    """Print a run's memory by phase, time and disk; HoldfastError for what a run would refuse.
 
     words: a recipe's name, if any, and overrides; named: more overrides; memory: of the device.
     """
@@ -243,7 +243,7 @@ def bytes_of(text: str) -> int:
 
 
 def _predicted(config: RunConfig, device: str, available: int | None) -> dict[str, Any]:
-    """All numbers, in bytes and seconds; None where something is not known."""
+    """All predicted numbers, in bytes and seconds; None for what is not known."""
     import torch
 
     from holdfast.backbone.load import load_tokenizer, resolved_precision
@@ -331,7 +331,7 @@ def _print_numbers(numbers: dict[str, Any]) -> None:
 
 
 def _parts(parts: dict[str, int]) -> str:
-    """The sum, and the parts from the largest on."""
+    """The sum of the parts, then each part, the largest first."""
     ordered = sorted(((size, name) for name, size in parts.items() if size), reverse=True)
     texts = ", ".join(f"{name} {_size(size)}" for size, name in ordered)
     return f"{_size(sum(parts.values()))}: {texts}"

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def is_document(source: object) -> bool:
-    """Whether facts have to be proposed there first; a stream's directory has them already.
+    """Whether a source is a document, or a folder of them, from which a model proposes facts.
 
-    Raises HoldfastError for the name of a document that is not there.
+    Raises HoldfastError for the name of a document that does not exist.
     """
     from holdfast.builders.documents import SUFFIXES
     from holdfast.builders.documents import is_document as holds_text
@@ -35,7 +35,7 @@ def is_document(source: object) -> bool:
 
 
 def check_goes_on(source: object, review: Path | None, *, document: bool, yes: bool) -> None:
-    """Raise HoldfastError unless, for a document alone, --review or --yes says how it goes on."""
+    """Raise HoldfastError unless a document has --review or --yes, and any other source neither."""
     if not document:
         if review is not None or yes:
             folder = isinstance(source, str) and Path(source).is_dir()
@@ -58,9 +58,9 @@ def check_goes_on(source: object, review: Path | None, *, document: bool, yes: b
 def facts_of_documents(
     memory: Memory, source: str, writer: str | None, review: Path | None, *, as_json: bool
 ) -> Stream | None:
-    """The new facts, to be learned; None where they are written to ``review`` or there are none.
+    """Print what a model proposes from documents; the new facts, to be learned.
 
-    It prints what was proposed.
+    None if there are none, or if they are written to ``review``.
     """
     from holdfast.memory.documents import write_review
 
@@ -84,10 +84,10 @@ def facts_of_documents(
 
 
 def proposed_facts(memory: Memory, source: str, writer: str | None) -> Proposed:
-    """What a model proposes from documents, beside what the memory has on file.
+    """The facts that a model proposes from documents, compared with those on file.
 
-    writer: None for the memory's own model. What is done is kept in the cache, so the same command
-    goes on.
+    writer: an endpoint's URL or a model; None for the memory's own model. Proposals are kept in the
+    cache, so the same command continues.
     """
     with loading():
         from holdfast.builders.documents import passages as read_passages

@@ -80,7 +80,7 @@ def _measured(
 def evaluate_in_stages(
     out: Path | None, work: Callable[[WorkBars, Before, Keep], MemoryEvaluation]
 ) -> MemoryEvaluation:
-    """Do an evaluation's work, with progress bars; each of its stages is kept in a folder."""
+    """Do an evaluation's work with progress bars; keep each finished stage in ``out``, if given."""
     from holdfast.memory.evaluation import result
 
     stages = 0

@@ -1,4 +1,4 @@
-"""`holdfast evaluate-edits`: a memory measured as editors of models are."""
+"""`holdfast evaluate-edits`: measure a memory as editors of models are measured."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def evaluate_edits(
 ) -> None:
     """Teach a new memory a set of edits, and measure it as editors are, by real generation.
 
-    Where the memory is there, it must have learned them. The same command continues.
+    A memory that exists must have learned them already. The same command continues.
     """
     with loading():
         from holdfast.memory.evaluation.edit_sets import read_edits
@@ -51,7 +51,7 @@ def evaluate_edits(
     edited, common = read_edits(edits, limit, seed), everyday_questions(everyday)
     fresh = not is_memory(memory)
     opened = opened_memory(memory, model_of(memory, model), load=True)
-    # A killed command has put all of them on file, and goes on with what is not learned.
+    # A killed command left all edits on file; learn those that are not learned yet.
     if fresh or opened.horizon < len(opened.tasks):
         with WorkBars() as report:
             opened.learn(edited.stream(), report=report)

@@ -40,7 +40,7 @@ def made_ready(name: str) -> Path:
 
 
 def fetch_backbone(name: str) -> None:
-    """Show how a backbone with a short name is fetched, which loading it would do in silence."""
+    """Fetch a backbone that has a short name, with bars; loading it would fetch it silently."""
     from holdfast.model.fetch import has_short_name
 
     if has_short_name(name):
@@ -48,7 +48,7 @@ def fetch_backbone(name: str) -> None:
 
 
 def opened_memory(directory: Path, model: str = "smollm2", *, load: bool = False) -> Memory:
-    """The memory, its model fetched with progress bars if it is not in the cache."""
+    """Open a memory; its model is fetched with progress bars if it is not in the cache."""
     from holdfast.memory.memory import Memory
 
     memory = Memory(directory, model)
@@ -61,7 +61,7 @@ def opened_memory(directory: Path, model: str = "smollm2", *, load: bool = False
 
 @contextmanager
 def fetch_bars() -> Iterator[Report]:
-    """Progress bars on standard error, in MB; a report of no total is a line."""
+    """Yield report(done, total, label), in bytes: it draws bars, or prints a line if total is 0."""
     last_drawn: tuple[str, int] = "", -1
 
     with WorkBars() as bars:

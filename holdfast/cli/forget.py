@@ -46,7 +46,7 @@ def forget(
 ) -> None:
     """Forget facts: they leave the list, and their lessons are learned again without them.
 
-    With --corrected only what was corrected since. What was exported or copied before still has it.
+    With --corrected, only former answers go. What was exported or copied before still has them.
     """
     require_memory(memory)
     if corrected and (questions or task is not None or where):
@@ -81,9 +81,9 @@ def forget(
 
 
 def _chosen(memory: Memory, task: str | None, where: Sequence[str]) -> list[str]:
-    """The questions of the facts of a batch, if one is named, that have every value.
+    """The questions of all facts, or of those of the batch ``task``, that have every value.
 
-    A fact that was corrected has the values of all its versions: the former answers are there yet.
+    A corrected fact has the values of all its versions, since its former answers are still on file.
     """
     from holdfast.builders.documents import is_page_of
     from holdfast.streams.batches import fact_key
@@ -120,7 +120,7 @@ def _chosen(memory: Memory, task: str | None, where: Sequence[str]) -> list[str]
 
 
 def _values(versions: Sequence[Item], key: str) -> set[str]:
-    """What a fact's versions came with under a key, as text; of a list each part."""
+    """The values that a fact's versions have under a key, as text; of a list, each part."""
     values = set()
     for item in versions:
         value = item.id if key == "id" else item.details.get(key)

@@ -108,7 +108,7 @@ def learn(
         bool, Option("--json", help="Print what was learned as one JSON object.")
     ] = False,
 ) -> None:
-    """Teach a memory facts; a new one is made. The same command continues where it was stopped."""
+    """Teach facts to a memory, new or existing. The same command continues where it was stopped."""
     source = source_of([] if facts is None else [facts, *(answer or [])], texts_in(ctx))
 
     with loading():
@@ -140,10 +140,10 @@ def learn(
 
 
 def source_of(arguments: Sequence[str], texts: int = 0) -> str | list[tuple[str, str]] | None:
-    """The source, or a question and its answer: ``[FACTS | QUESTION ANSWER]``.
+    """The source of facts, or the one fact, in ``[FACTS | QUESTION ANSWER]``; None without these.
 
-    texts: how many of the last stood behind ``--``; they are no files. Raises HoldfastError for
-    a question without an answer, and for what is none of these.
+    texts: how many of the last arguments stood after ``--``; they are no files. Raises
+    HoldfastError for a question without an answer, and for more arguments than these.
     """
     if not arguments:
         return None
@@ -172,17 +172,17 @@ def source_of(arguments: Sequence[str], texts: int = 0) -> str | list[tuple[str,
 
 
 def _is_source(text: str) -> bool:
-    """Whether facts can be read there: standard input, or what exists."""
+    """Whether a text is ``-``, for standard input, or an existing path."""
     try:
-        return text == "-" or (bool(text) and Path(text).exists())  # Path("") is where we are
-    except (OSError, ValueError):  # too long for a path, or no text for one
+        return text == "-" or (bool(text) and Path(text).exists())  # Path("") exists, as Path(".")
+    except (OSError, ValueError):  # not a possible path
         return False
 
 
 def model_of(memory: Path, model: str | None) -> str:
-    """The name of a memory's model: its own; of a new one the given or the default.
+    """The name of a memory's model; of a new memory, ``model``, or the default if that is None.
 
-    Raises HoldfastError where the memory has another than the given one.
+    Raises HoldfastError if the memory has another model than ``model``.
     """
     from holdfast.memory.default_model import default_model
     from holdfast.memory.listing import check_free
@@ -206,7 +206,7 @@ def model_of(memory: Path, model: str | None) -> str:
 
 
 def _worded(memory: Memory, facts: Stream, count: int, writer: str | None) -> Stream:
-    """The facts with other wordings: by rules, by an endpoint or by a model of this machine."""
+    """The facts, each with ``count`` other wordings, by rules or by ``writer``'s model."""
     from holdfast.cli.stream import text_model
 
     if writer is None:
@@ -221,7 +221,7 @@ def _worded(memory: Memory, facts: Stream, count: int, writer: str | None) -> St
 
 
 def _file_facts(memory: Memory, facts: Stream | None, *, again: bool, as_json: bool) -> None:
-    """Put facts on file, start to learn what waits there, and print the lessons' numbers."""
+    """Put facts on file, start a process that learns them, and print the lessons' numbers."""
     from holdfast.memory.detached import start_learning
     from holdfast.memory.telling import notice_lines
 
@@ -250,7 +250,7 @@ def _learn_facts(
     """Teach facts and print what was learned."""
     from holdfast.memory.telling import outcome_lines, outcome_values
 
-    # What waits behind another lesson needs no model before that has ended.
+    # With --wait, the model is loaded only after another process's lesson has ended.
     if not wait and len(memory.plan(facts, again=again).tasks) != memory.horizon:
         with loading(f"loading {memory.model}"):
             memory.load()

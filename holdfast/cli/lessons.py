@@ -1,4 +1,4 @@
-"""`holdfast lessons`: the lessons of a memory, and cancelling some."""
+"""`holdfast lessons`: list the lessons of a memory, or cancel some."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def lessons(
 
 
 def _numbers(which: str) -> range | None:
-    """The lessons of ``--cancel``; None for all that are not learned."""
+    """The lesson numbers that ``--cancel`` names; None for all that are not learned."""
     if which == "all":
         return None
     first, dash, last = which.partition("-")

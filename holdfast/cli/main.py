@@ -1,7 +1,7 @@
-"""The `holdfast` command. Each verb imports torch, if it needs it, when it runs.
+"""The `holdfast` command. A verb that needs torch imports it when it runs.
 
-Exit status: 0 done, 1 internal error or failed check, 2 user error, 130 interrupted, 141 broken
-pipe, 143 stopped by SIGTERM.
+Exit status: 0 done; 1 internal error, failed check or closed output; 2 user error; 3 not taught
+(`ask --taught-only`); 130 interrupted; 143 stopped by SIGTERM.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import os
 import sys
 from typing import Annotated
 
-# OpenMP's threads spin while they wait, which beside other programs keeps the thread that they wait
-# for from running. With this they sleep early; but not as early as GNU's own do where two threads
-# of a process compute, as those of a server. KMP_BLOCKTIME, in milliseconds, does the same for
-# LLVM's and Intel's, where ACTIVE alone would let them spin for ever. Read when torch is loaded.
+# OpenMP's threads spin while they wait. Beside other programs, that keeps the thread they wait for
+# from running, so they sleep early: GNU's after GOMP_SPINCOUNT spins, LLVM's and Intel's after
+# KMP_BLOCKTIME milliseconds (with ACTIVE alone, never). ACTIVE lets GNU's spin longer than by
+# default if two threads of a process compute, as in a server. All are read when torch loads.
 if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME"} & set(os.environ):
     os.environ |= {"GOMP_SPINCOUNT": "2000", "OMP_WAIT_POLICY": "ACTIVE", "KMP_BLOCKTIME": "1"}
 

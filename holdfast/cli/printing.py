@@ -1,9 +1,9 @@
-r"""One place makes what is printed safe for a terminal.
+r"""Makes everything that the commands print safe for a terminal.
 
 A fact, an answer or a name may hold control sequences, which move the cursor or write elsewhere,
-and marks that turn the direction of a text around. They are shown as ``\u001b``, which is what
-JSON writes for them too, so that JSON stays exact. Where standard output is not UTF-8, JSON is in
-ASCII, and a text that cannot be shown ends the command.
+and marks that reverse the direction of text. They are printed as escapes like ``\u001b``, which
+JSON readers decode, so JSON output stays exact. If standard output is not UTF-8, JSON is in ASCII,
+and other text that cannot be encoded ends the command.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from rich.segment import Segment
 
 from holdfast.core.errors import HoldfastError
 
-# C0 but for tab and line feed, DEL, C1, the marks of Unicode that override directions, and halves
-# of surrogate pairs, which no encoding has.
+# C0 except tab and line feed, DEL, C1, Unicode's marks that override the direction of text, and
+# unpaired surrogates, which no encoding has.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def escaped(text: str) -> str:
-    """The text with every control character and override of directions in sight."""
+    """The text with its unsafe characters replaced by escapes."""
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def json_line(value: Any) -> str:
-    """A value as one line of JSON for standard output, in ASCII where that is not UTF-8."""
+    """A value as one line of JSON, in ASCII unless standard output is in a UTF encoding."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     return json.dumps(value, ensure_ascii=not encoding.lower().startswith("utf"))
 
 
 def cannot_show(error: UnicodeEncodeError) -> HoldfastError:
-    """What is said of a text that the encoding of standard output lacks characters for."""
+    """The error for a text that standard output cannot encode."""
     lacking = ascii(error.object[error.start])[1:-1]
     return HoldfastError(
         f"standard output is {error.encoding}, which has no character {lacking}; "
@@ -46,9 +46,9 @@ def cannot_show(error: UnicodeEncodeError) -> HoldfastError:
 
 
 class SafeStream:
-    """A text stream that writes :func:`escaped` text to another, or, ``drawn``, all as it is.
+    """A text stream that writes :func:`escaped` text to another stream.
 
-    A character that the other lacks is the caller's mistake.
+    drawn: write all text as it is. Raises HoldfastError for text that the other cannot encode.
     """
 
     def __init__(self, stream: TextIO, *, drawn: bool = False) -> None:
@@ -56,7 +56,7 @@ class SafeStream:
         self._drawn = drawn
 
     def write(self, text: str) -> int:
-        # Progress bars of libraries begin so; at the begin of a line it does nothing.
+        # Libraries' progress bars begin with a carriage return, which is safe at a line's start.
         begin = "\r" if text.startswith("\r") and self.raw is sys.__stderr__ else ""
         written = text if self._drawn else begin + escaped(text.removeprefix(begin))
         try:
@@ -75,15 +75,15 @@ class SafeStream:
 
 @contextmanager
 def safe_output() -> Iterator[None]:
-    """Within the block all that is printed is safe; what a library draws goes past it."""
-    # A stream is None where the program has none.
+    """Escape all that is printed during the block; a :class:`SafeConsole` escapes for itself."""
+    # A stream is None if the program has none.
     out, err = (cast(TextIO, end and SafeStream(end)) for end in (sys.stdout, sys.stderr))
     with redirect_stdout(out), redirect_stderr(err):
         yield
 
 
 class SafeConsole(Console):
-    """A console of rich whose own sequences are drawn, and whose texts are safe."""
+    """A console of rich that writes rich's own control sequences and escapes its texts."""
 
     def __init__(self, *, stderr: bool = False, highlight: bool = True) -> None:
         stream: Any = sys.stderr if stderr else sys.stdout
@@ -101,7 +101,7 @@ class SafeConsole(Console):
 
 
 def print_table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
-    """Print a table: texts to the left in its first column, which folds, numbers to the right."""
+    """Print a table; its first column is left-aligned and folds, the others are right-aligned."""
     from rich.table import Table
     from rich.text import Text
 

@@ -55,8 +55,8 @@ class TaskBars(Progress):
 def showing(label: str, learned: int, horizon: int, directory: Path) -> Iterator[Progress]:
     """Show progress during the block: bars if standard error is a terminal, else lines.
 
-    learned: tasks done at its start; horizon: tasks done at its end. An interruption gets a note
-    on how many the trajectory in ``directory`` has committed.
+    learned: tasks done at its start; horizon: tasks done at its end. A KeyboardInterrupt gets a
+    note with the number of tasks that the trajectory in ``directory`` has committed.
     """
     console = SafeConsole(stderr=True)
     pace = Pace(learned)
@@ -87,7 +87,7 @@ def bars_on(console: Console) -> Bars:
 
 @contextmanager
 def loading(label: str = "loading torch") -> Iterator[None]:
-    """Show a status line on a terminal during the block."""
+    """During the block, show a status line on a terminal, and pause garbage collection."""
     console = SafeConsole(stderr=True)
     status = console.status(label) if console.is_terminal else nullcontext()
     with nothing_to_collect(), status:
@@ -101,7 +101,7 @@ def counting(
 ) -> Iterator[Callable[[int, int, str], None]]:
     """Yield a function (done, total, note) that draws a bar, or prints a line every few seconds.
 
-    at_once: the first line is printed without waiting; for work that takes minutes.
+    at_once: print the first line at once, for work that takes minutes.
     """
     console = SafeConsole(stderr=True)
     pace = Pace(clock=clock)

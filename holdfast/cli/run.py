@@ -1,4 +1,4 @@
-"""`holdfast run`: learn a stream, or continue."""
+"""`holdfast run`: learn a stream, or continue a run."""
 
 from __future__ import annotations
 
@@ -94,15 +94,15 @@ def refuse_unknown_tracker(track: str | None) -> None:
 
 
 def dataset_of(overrides: Iterable[str]) -> str | None:
-    """The name of the stream's directory, which is that of its data set; None if none is given."""
+    """The data set's name: the last component of ``stream.name``; None if that is not given."""
     streams = [text for text in overrides if text.startswith("stream.name=")]
     return Path(streams[-1].partition("=")[2]).name if streams else None
 
 
 def configuration(name: str, dataset: str | None = None) -> dict[str, Any]:
-    """The nested values of a recipe or of a YAML file; HoldfastError when it is neither.
+    """The nested values of a recipe or of a YAML file; HoldfastError if it is neither.
 
-    dataset: apply what it sets otherwise on the data set of this name, if anything.
+    dataset: apply the settings that it has for the data set of this name, if any.
     """
     names = recipe_names()
     if name in names:
@@ -111,7 +111,7 @@ def configuration(name: str, dataset: str | None = None) -> dict[str, Any]:
 
 
 def values_of_file(name: str, recipes: str, names: list[str]) -> dict[str, Any]:
-    """The values of a YAML file; HoldfastError when it is none, nor a recipe."""
+    """The values of a YAML file; HoldfastError if there is none. recipes, names: for that error."""
     from holdfast.core.config import read_yaml
 
     path = Path(name)
@@ -125,7 +125,7 @@ def values_of_file(name: str, recipes: str, names: list[str]) -> dict[str, Any]:
 def _print_plan(config: RunConfig, out: Path | None, tasks: int | None) -> None:
     """Print the configuration as YAML that `run` takes; sizes and fingerprints in comments.
 
-    With a directory, its contents are checked as a run would; nothing is written.
+    If ``out`` is given, its contents are checked as by a run; nothing is written.
     """
     import yaml
 
@@ -163,7 +163,7 @@ def print_summary(learned: Mapping[str, tuple[RecallMatrix, Path]]) -> None:
         metrics = summarise(matrix)
         values = (metrics[key] for key in _COLUMNS.values())
         cells = ["-" if value is None else f"{value:.3f}" for value in values]
-        # Of learning, without interruptions and repeated calls.
+        # As logged by each task, so without interruptions and repeated calls.
         seconds = sum(task_seconds(directory, matrix.horizon))
         rows.append(
             [label, str(matrix.horizon), *cells, half_life_words(metrics), f"{seconds:.0f}"]
@@ -173,7 +173,7 @@ def print_summary(learned: Mapping[str, tuple[RecallMatrix, Path]]) -> None:
 
 
 def matrix_text(matrix: RecallMatrix) -> str:
-    """The matrix in per cent, one line per row; a note where it is too wide for a terminal."""
+    """The matrix in per cent, one line per row; a note if it is too wide for a terminal."""
     tasks = matrix.horizon
     if tasks > _WIDEST:
         return f"  {tasks} tasks are too many for a terminal; see the figure"

@@ -68,7 +68,7 @@ def serve(
 ) -> None:
     """Serve a memory as an OpenAI-compatible endpoint, with a page to ask, teach and look at it.
 
-    Another process may teach it meanwhile; what it learns is taken up. Ctrl-C ends it.
+    Another process may teach it meanwhile; its lessons are loaded. Ctrl-C ends the server.
     """  # fmt: skip
     if None in map(importlib.util.find_spec, ("fastapi", "uvicorn")):
         raise HoldfastError('serving needs FastAPI and uvicorn; pip install "holdfast[serve]"')
@@ -82,7 +82,7 @@ def serve(
         from holdfast.serving.idle import IdleConsolidation
         from holdfast.serving.served_memory import ServedMemory
 
-    # What is cheap to refuse comes before a model is fetched and loaded.
+    # What is cheap to refuse is checked before a model is fetched and loaded.
     proxied = list(map(listening.host_name, allow_host or ()))
     address = listening.bind(host, port)
     given_key = os.environ.get("HOLDFAST_API_KEY")
@@ -97,20 +97,20 @@ def serve(
             if not teach:
                 opened.check_facts()
             opened.answerer()
-            opened.engine().read(["Are you ready?"])  # so that the first question waits no longer
+            opened.engine().read(["Are you ready?"])  # so that the first question is not slower
             service = ServedMemory(opened, taught_only=taught_only)
         model_name = name or memory.resolve().name
 
         def announce() -> None:
             # A client may connect as soon as it reads the address, so nothing may fail after it.
             tell_waiting(memory, teach=teach)
-            # The part behind # stays in the browser. A key that is known is not shown.
+            # Browsers do not send the part after #. A key that the user has set is not shown.
             print(f"page: {address.url}/" + (f"#key={key}" if key and given_key is None else ""))
             print(f"endpoint: {address.url}/v1, model {model_name}", flush=True)
             if given_key is not None:
                 print("key: that of HOLDFAST_API_KEY", file=sys.stderr)
 
-        with contextlib.suppress(KeyboardInterrupt):  # SIGTERM too: so a server ends
+        with contextlib.suppress(KeyboardInterrupt):  # SIGTERM too: a server's normal end
             listening.serve(
                 service,
                 address,
@@ -124,7 +124,7 @@ def serve(
 
 
 def memory_to_serve(memory: Path, model: str | None, *, teach: bool) -> Memory:
-    """The memory; with ``teach`` a new one where there is none."""
+    """Open the memory; with ``teach``, a new one if there is none."""
     from holdfast.cli.learn import model_of
     from holdfast.core.own import refuse_links
     from holdfast.memory.listing import PARTS
@@ -138,7 +138,7 @@ def memory_to_serve(memory: Path, model: str | None, *, teach: bool) -> Memory:
 
 
 def tell_waiting(memory: Path, *, teach: bool) -> None:
-    """Say which lessons are on file and not learned yet, if any."""
+    """Print how many lessons are on file but not learned yet, if any."""
     from holdfast.memory.queue import waiting_lessons
 
     waiting = waiting_lessons(memory)

@@ -1,4 +1,4 @@
-"""`holdfast shares`: how much of a change the forms of the past see."""
+"""`holdfast shares`: how much of a task's change the approximations of the past see."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def shares(
     items: Annotated[int, Option(min=1, help="Earlier items that are asked, drawn.")] = 256,
     as_json: Annotated[bool, Option("--json", help="Print JSON, not a table.")] = False,
 ) -> None:
-    """Learn a run's next task in memory; show how much of what it changes each form sees.
+    """Learn a run's next task in memory; show the share of its change that each approximation sees.
 
     Nothing is written. It takes as long as the task, and with a real model some minutes more.
     """

@@ -1,4 +1,4 @@
-"""Where the program `holdfast` begins."""
+"""The entry point of the program `holdfast`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _VERBS = ("ask", "learn", "forget", "evaluate", "evaluate-edits", "diff", "conso
 
 
 def start() -> None:
-    """Run the command of this process's arguments."""
+    """Run the command in ``sys.argv``."""
     verb, directory = [*sys.argv[1:3], "", ""][:2]
     if verb in _VERBS and is_memory(Path(directory)):
-        # A memory's model is in float32, so nothing needs this library, whose import by PEFT would
-        # take a second of every question. None makes it look as if it were not installed.
+        # PEFT imports bitsandbytes if it is installed, a second of every question. A memory's model
+        # is in float32 and does not need it; None here makes it look as if not installed.
         sys.modules.setdefault("bitsandbytes", None)  # type: ignore[arg-type]
     app(prog_name="holdfast")

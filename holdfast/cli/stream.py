@@ -1,4 +1,4 @@
-"""`holdfast stream`: make, convert and look at streams."""
+"""`holdfast stream`: make, convert and inspect streams."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 from holdfast.streams import Item, Stream
 
 Out = Annotated[Path, Option(help="The stream's directory; `run` takes it as stream.name.")]
-Layout = Literal["released", "jsonl", "datasets"]  # of a directory that a stream is written to
-Form = Literal["released", "jsonl", "datasets", "table"]  # how a stream is written
+Layout = Literal["released", "jsonl", "datasets"]  # of a stream's directory
+Form = Literal["released", "jsonl", "datasets", "table"]  # formats of `convert`
 _WIDTH = 13
 FEW = 5
-# Of a stream's provenance; model: the one that filtered or wrote it.
+# Parts of a stream's provenance; model: the one that filtered or wrote it.
 _PRINTED_KEYS = {"dataset_type", "writer", "model", "backbone", "seed"}
 
 
@@ -35,7 +35,7 @@ def symbol_qa(
     items: Annotated[int, Option(help="Items in each task.")] = 100,
     layout: Annotated[Layout, Option(help="The format.")] = "released",
 ) -> None:
-    """Write Symbol-QA: random six-letter keys, each with a random value."""
+    """Write Symbol-QA: random six-symbol keys, each with a random value."""
     from holdfast.streams import symbol_qa as generate
 
     place = place_of(out, layout)
@@ -84,7 +84,7 @@ def convert(
         answer_column=answer_column,
     )
     if to != "released":
-        # Readers of these formats refuse repeated questions, so name their places now.
+        # Readers of these formats refuse repeated questions, so refuse them now, with their places.
         questions = QuestionRegistry()
         for place, item in items_of(stream.tasks):
             questions.add(item, f"{source}: {place}")
@@ -106,7 +106,7 @@ def inspect(
 
         stream = load_stream(path)
         items = [item for task in stream.tasks for item in task.items]
-        tokenizer = load_tokenizer(backbone)  # its absence is reported before anything is printed
+        tokenizer = load_tokenizer(backbone)  # raises before anything is printed
     sizes = sorted(len(task.items) for task in stream.tasks)
     each = f"{sizes[0]}" if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
     say("stream", f"{stream.name}, {len(sizes)} tasks of {each} items, {sum(sizes)} in all")
@@ -127,14 +127,14 @@ def inspect(
 
 
 def print_items(items: list[Item], tokenizer: Any, backbone: str) -> None:
-    """Print lengths, aliases and repeated questions."""
+    """Print lengths in tokens, and counts of answers, aliases and repeated questions."""
     from holdfast.model.quiet import quiet
     from holdfast.streams import Template
 
     if not items:
         return
     template = Template()
-    with quiet():  # what is longer than the model's context is told below
+    with quiet():  # long texts are counted below, without the tokenizer's warning
         texts = [template.text(item) for item in items]
         rows = tokenizer(texts, add_special_tokens=False)["input_ids"]
     lengths = sorted(map(len, rows))
@@ -163,12 +163,12 @@ def print_example(question: str, answers: tuple[str, ...]) -> None:
 
 
 def say(label: str, text: str) -> None:
-    """Print a line below the same column as all others."""
+    """Print a label and a text, aligned with the lines above."""
     print(f"{label:<{_WIDTH}}{text}")
 
 
 def place_of(out: Path, layout: Layout) -> Path:
-    """The path of a stream written to ``out``, to be given to `run`."""
+    """The path at which a stream is written: ``out``, or the layout's fixed name inside it."""
     from holdfast.streams.load import DATASET_IN_DIRECTORY, JSONL_IN_DIRECTORY
 
     inside = {"jsonl": JSONL_IN_DIRECTORY, "datasets": DATASET_IN_DIRECTORY}
@@ -218,9 +218,9 @@ def text_model(
     model: str | None = None,
     concurrency: int | None = None,
 ) -> TextModel:
-    """What writes for a command: the endpoint's model if a URL is given, else the backbone.
+    """The model that writes text: the endpoint's if its URL is given, else the backbone.
 
-    An endpoint gets the key OPENAI_API_KEY.
+    model, concurrency: of the endpoint, which gets the key OPENAI_API_KEY; refused without one.
     """
     if endpoint is not None:
         from holdfast.builders.endpoint import Endpoint

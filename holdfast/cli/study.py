@@ -55,7 +55,7 @@ DryRun = Annotated[bool, Option("--dry-run", help="Print the plan, learn nothing
 
 
 def recipe_values(kind: Study, name: str) -> dict[str, Any]:
-    """The values of a study's recipe, or of a YAML file; HoldfastError when it is neither."""
+    """The values of a study's recipe, or of a YAML file; HoldfastError if it is neither."""
     from holdfast.recipes import study, study_names
 
     names = study_names(kind)
@@ -81,7 +81,7 @@ def cell_settings(overrides: list[str] | None) -> list[str]:
 
 
 def directory(out: Path | None, *, dry_run: bool) -> Path:
-    """The study's directory, which only a dry run does not need; else HoldfastError."""
+    """The study's directory; HoldfastError if it is missing, except in a dry run."""
     if out is None and not dry_run:
         raise HoldfastError("a study needs a directory for its results; add --out DIR")
     return out or Path("study")
@@ -90,7 +90,7 @@ def directory(out: Path | None, *, dry_run: bool) -> Path:
 def slurm_parameters(kind: Kind, lines: list[str] | None) -> SlurmParameters | None:
     """What each job asks of Slurm; None with another executor.
 
-    lines: ``KEY=VALUE`` each. Raises HoldfastError for one that submitit does not know.
+    lines: ``KEY=VALUE`` each. Raises HoldfastError for an unknown key, and for lines without Slurm.
     """
     if kind != "slurm":
         if lines:
@@ -112,9 +112,9 @@ def executor(
     place: Path,
     slurm: SlurmParameters | None,
 ) -> Executor:
-    """The executor; HoldfastError when its cluster cannot be reached or it is not installed.
+    """The executor; HoldfastError if it is not installed or its cluster cannot be reached.
 
-    device: that of the cells' backbones; place: the study's directory; slurm: what a job asks.
+    device: of the cells' backbones; place: the study's directory; slurm: what each job asks for.
     """
     if kind == "ray":
         from holdfast.studies.ray_executor import RayExecutor

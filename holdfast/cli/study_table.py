@@ -33,7 +33,7 @@ class _Running:
 
 
 class StudyTable(Watch):
-    """Counts finished tasks and cells, and failures; drawn by rich it is a table.
+    """Counts finished tasks and cells, and failures; rich draws it as a table.
 
     tasks: of the whole study; changed: called after every change of the counts.
     """

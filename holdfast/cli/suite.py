@@ -103,7 +103,7 @@ def _of_recipe(
     dataset: str | None,
     grid: list[str] | None,
 ) -> tuple[list[RunConfig], list[str]]:
-    """The configurations, and the settings in which those of one method may differ."""
+    """The configurations of a recipe, and the settings that its grid or --grid varies."""
     from holdfast.core.config import build
     from holdfast.studies.recipe import SuiteRecipe
     from holdfast.studies.suite import configurations

@@ -1,4 +1,4 @@
-"""What every verb of the command line shares: its end, by an error or a signal, is one line."""
+"""What all verbs share: an error or a signal ends a verb with one line and an exit status."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Dotted settings.")
 ]
 
-_UsageError: Any = typer.BadParameter.__base__  # of click, or of what typer has in its place
+_UsageError: Any = typer.BadParameter.__base__  # click's UsageError, or that of typer's copy
 _SHARED = frozenset({"run"})  # the verbs whose work several processes share
-_TEXTS = "--"  # all behind it is text, whatever its form
-_AGAIN_AFTER = 0.01  # seconds
+_TEXTS = "--"  # arguments after it are texts, even if they begin with -
+_AGAIN_AFTER = 0.01  # seconds until a lost signal is raised again
 
 
 def texts_in(ctx: typer.Context) -> int:
-    """How many arguments of a verb stand behind ``--``."""
+    """The number of a verb's arguments after ``--``."""
     count: int = ctx.meta[_TEXTS]
     return count
 
 
 @contextmanager
 def _usage_in_one_line() -> Iterator[None]:
-    """Within the block a mistake in the arguments is told in one line, with status 2."""
+    """Turn a usage error in the block into one line on standard error and exit status 2."""
     try:
         yield
     except _UsageError as error:
         if error.ctx is None or type(error).__name__ == "NoArgsIsHelpError":
             raise
         names, context = list[str](), error.ctx
-        while context.parent is not None:  # the first may have any name
+        while context.parent is not None:  # the root is always called holdfast
             names, context = [context.info_name, *names], context.parent
         verb = " ".join(["holdfast", *names])
         message = error.format_message().replace("Value error, ", "")
@@ -60,7 +60,7 @@ def _usage_in_one_line() -> Iterator[None]:
 
 
 class VerbGroup(TyperGroup):
-    """A group of verbs."""
+    """A group of verbs whose usage errors are one line."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         with _usage_in_one_line():
@@ -72,7 +72,7 @@ class VerbGroup(TyperGroup):
 
 
 class Verbs(VerbGroup):
-    """The command group; accepts `--debug` anywhere on the command line."""
+    """The root command group, which accepts `--debug` anywhere before ``--``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         end = args.index(_TEXTS) if _TEXTS in args else len(args)
@@ -80,12 +80,12 @@ class Verbs(VerbGroup):
         return super().parse_args(ctx, ["--debug", *others] if len(others) < len(args) else others)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        # What standard output cannot show is refused; standard error escapes it by itself.
+        # Standard output refuses what it cannot encode; Python escapes it on standard error.
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="strict")
         try:
             return as_one_run(partial(super().main, *args, **kwargs))
-        except UnicodeEncodeError as error:  # of a help page
+        except UnicodeEncodeError as error:  # in a help page
             print(f"holdfast: {cannot_show(error)}", file=sys.stderr)
             raise SystemExit(2) from None
 
@@ -141,7 +141,7 @@ class Verb(TyperCommand):
 def _is_unread(stream: TextIO) -> bool:
     try:
         stream.flush()
-        watch = select.poll()  # a stream without a buffer has nothing left to flush
+        watch = select.poll()  # flushing an empty buffer proves nothing
         watch.register(stream, 0)  # POLLERR is always reported
         return bool(watch.poll(0))
     except BrokenPipeError:
@@ -160,10 +160,10 @@ def _fail(error: BaseException, line: str, status: int, debug: bool) -> NoReturn
 
 
 def as_one_run(command: Callable[[], Any]) -> Any:
-    """Do a command, which ends by SystemExit; started several times, all of it is one run.
+    """Run a command, which ends with SystemExit; the processes of a launcher are one run.
 
-    Only the first process prints. A launcher stops all processes as soon as one has failed, so one
-    that fails ends when the error has been said.
+    Only the first process prints. A launcher stops all processes as soon as one has failed, so a
+    process that fails ends only after the error has been printed.
     """
     if processes.launched() == 1:
         return command()
@@ -173,8 +173,8 @@ def as_one_run(command: Callable[[], Any]) -> Any:
                 nowhere = silenced.enter_context(open(os.devnull, "w"))
                 silenced.enter_context(redirect_stdout(nowhere))
                 silenced.enter_context(redirect_stderr(nowhere))
-            # A verb sets its own handler, and restores this one: while an error is being said, the
-            # launcher may send the signal because of another process.
+            # Verbs set their own handler and restore this one: the launcher may send SIGTERM, since
+            # another process has failed, while this one prints its error.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             try:
                 return command()
@@ -184,8 +184,7 @@ def as_one_run(command: Callable[[], Any]) -> Any:
                 processes.to_say()
                 sys.stdout.flush()
                 sys.stderr.flush()
-                # Not the interpreter's own end: torch's connections wait there for processes that
-                # are gone.
+                # In the interpreter's own exit, torch's connections wait for processes that ended.
                 os._exit(end.code if isinstance(end.code, int) else 1)
     except HoldfastError as error:  # the processes did not meet
         print(f"holdfast: {error}", file=sys.stderr)
@@ -193,17 +192,16 @@ def as_one_run(command: Callable[[], Any]) -> Any:
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM: ends a verb as Ctrl-C does, with its own words and status."""
+    """Raised by SIGTERM; ends a verb as Ctrl-C does, with another message and exit status."""
 
 
 @contextmanager
 def stopped_by_signals() -> Iterator[None]:
-    """Within the block SIGINT raises KeyboardInterrupt and SIGTERM :class:`Terminated`.
+    """During the block SIGINT raises KeyboardInterrupt, and SIGTERM :class:`Terminated`.
 
-    A signal that arrives while a finalizer or a callback of the garbage collector runs raises
-    where nobody can catch it: Python tells ``sys.unraisablehook`` and goes on. Here it is raised
-    again as soon as that code has ended. Only the main thread hears signals; in another one the
-    block changes nothing.
+    An exception that a signal raises in a finalizer or a callback of the garbage collector reaches
+    nobody: Python passes it to ``sys.unraisablehook`` and goes on. The hook set here raises it
+    again after that code. Only the main thread receives signals; elsewhere nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -219,7 +217,7 @@ def stopped_by_signals() -> Iterator[None]:
     def again(_signal: int, frame: FrameType | None) -> None:
         if not any(caller.f_code is hear.__code__ for caller, _ in traceback.walk_stack(frame)):
             raise dropped[-1]
-        signal.setitimer(signal.ITIMER_REAL, _AGAIN_AFTER)  # raised in there, it would be lost
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_AFTER)  # raised in the hook, it would be lost
 
     def hear(unraisable: Any) -> None:
         if issubclass(unraisable.exc_type, KeyboardInterrupt):
@@ -230,7 +228,7 @@ def stopped_by_signals() -> Iterator[None]:
 
     hook = sys.unraisablehook
     handlers = {signal.SIGTERM: terminated, signal.SIGALRM: again}
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as under nohup
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as in background jobs of scripts
         handlers[signal.SIGINT] = interrupted
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     sys.unraisablehook = hear

@@ -1,1 +1,1 @@
-"""Shared by all packages: configuration, seeding, errors and files."""
+"""What all packages share: configuration, seeding, errors, files, processes and plug-ins."""

@@ -1,6 +1,6 @@
 """Configurations: immutable, strictly validated, read from YAML and dotted overrides.
 
-Also sections under their former names, and directories claimed for the settings of some work.
+Also former names of sections, and the check that a directory's recorded settings are the same.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from holdfast.core.files import read_json, write_json
 from holdfast.core.own import regular
 from holdfast.core.processes import is_rank_zero
 
-FORMAT = 2  # of config.json and study.json; the first was that of commit 31412b6 and before
+FORMAT = 2  # of config.json and study.json; format 1 was written up to commit 31412b6
 _LONGEST = 100  # characters of a value in a message
 _FIELDS_SHOWN = 20  # differing fields shown in a message; studies may differ in hundreds
-# What sections of a configuration were called, and are called now.
+# Former -> present name of sections of a configuration.
 FORMER = {"data": "replay", "function": "sd", "o_lora": "olora", "sequential_osrm": "osrm"}
 
 
 class Config(BaseModel):
     """Base of every configuration: immutable; refuses unknown keys; validates defaults.
 
-    hints: what to say of an unknown key by its last part, instead of the most similar name.
+    hints: last part of an unknown key -> what the error says instead of the most similar name.
     """
 
     hints: ClassVar[Mapping[str, str]] = {}
@@ -58,7 +58,7 @@ class Config(BaseModel):
 
 
 def _kinds_in(annotation: Any) -> set[Any]:
-    """The types of an annotation: itself, and those that it is made of."""
+    """An annotation, and the types that it is made of."""
     return {annotation}.union(*map(_kinds_in, get_args(annotation)))
 
 
@@ -83,7 +83,7 @@ V = TypeVar("V")
 def build(kind: type[AnyConfig], values: Mapping[str, Any], *, source: str) -> AnyConfig:
     """Validate ``values`` as a ``kind``.
 
-    source: where the values come from, named in the error.
+    source: where the values come from, for the error.
     Raises HoldfastError in one line: the first wrong key, its value, and what to write instead.
     """
     try:
@@ -93,7 +93,7 @@ def build(kind: type[AnyConfig], values: Mapping[str, Any], *, source: str) -> A
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Read a YAML mapping; HoldfastError when it is missing, damaged or no mapping."""
+    """Read a YAML mapping; HoldfastError if it is missing, damaged or no mapping."""
     try:
         values = _Loader(regular(path).read_text(encoding="utf-8")).get_single_data()
     except OSError as error:
@@ -168,19 +168,20 @@ def differences(old: Any, new: Any, path: str = "") -> list[str]:
 
 
 def _shortened(value: Any) -> str:
-    """A value as JSON, cut where it is long."""
+    """A value as JSON, cut if it is long."""
     text = json.dumps(value)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
 def read_format(path: Path) -> Any:
-    """Read a JSON file of this format, as it was before :data:`FORMAT` was added to it.
+    """Read a JSON file that carries :data:`FORMAT`, without its ``format`` key.
 
-    Raises HoldfastError for a file of another format, of a missing or a damaged one.
+    Other JSON, which is neither a config.json nor a study.json, is returned for the caller to
+    refuse. Raises HoldfastError for another format, and if the file is missing or damaged.
     """
     values = read_json(path)
     if not isinstance(values, dict):
-        return values  # whoever reads it says what it should be
+        return values
     version = values.pop("format", None)
     if version is None and not values.keys() & {"numbers", "study"}:
         return values
@@ -194,8 +195,8 @@ def read_format(path: Path) -> Any:
 def claim(path: Path, what: str, settings: Mapping[str, Any]) -> None:
     """Write the settings as JSON to ``path``, or compare them with those already in it.
 
-    what: names the work in the message. Raises HoldfastError when they differ, or the directory was
-    moved since it was locked.
+    what: names the work in the message. Raises HoldfastError if they differ, or if the directory
+    was moved.
     """
     if path.exists():
         check_same(path.parent, what, read_json(path), settings)
@@ -218,7 +219,7 @@ def check_same(place: Path, what: str, recorded: Any, wanted: Mapping[str, Any])
 def given_settings(values: Mapping[str, V]) -> dict[str, V]:
     """A user's values under the present names; their keys are sections or dotted settings.
 
-    Tells each former name once, on standard error. Raises HoldfastError when a section is there
+    Reports each former name once, on standard error. Raises HoldfastError if a section is given
     under both names.
     """
     if not isinstance(values, Mapping):
@@ -238,10 +239,7 @@ def given_settings(values: Mapping[str, V]) -> dict[str, V]:
 
 
 def given_overrides(overrides: Iterable[str]) -> list[str]:
-    """A user's ``KEY=VALUE`` lines under the present names.
-
-    Tells and raises as :func:`given_settings`.
-    """
+    """A user's ``KEY=VALUE`` lines under the present names; otherwise as :func:`given_settings`."""
     if isinstance(overrides, (str, Mapping)):
         raise HoldfastError(
             f'{overrides!r:.60} is no list of overrides; give texts KEY=VALUE, such as ["seed=3"]'
@@ -282,7 +280,7 @@ def _scalar(text: str) -> Any:
 
 def _first_problem(kind: type[Config], error: ValidationError) -> str:
     problem = error.errors()[0]
-    if problem["type"] == "missing":  # perhaps it is there under a wrong name
+    if problem["type"] == "missing":  # perhaps it was given under a wrong name
         unknown = (entry for entry in error.errors() if entry["type"] == "extra_forbidden")
         problem = next(unknown, problem)
     location = [str(part) for part in problem["loc"]]
@@ -293,7 +291,7 @@ def _first_problem(kind: type[Config], error: ValidationError) -> str:
     message = problem["msg"].removeprefix("Value error, ")
     depth = _depth_of_union(kind, location)
     if depth < len(location):
-        # pydantic tells of each type that the value might have had, each under the type's name.
+        # pydantic reports an error for each possible type, under the type's name.
         place = problem["loc"][:depth]
         attempts = [entry for entry in error.errors() if entry["loc"][:depth] == place]
         problem = min(attempts, key=lambda entry: len(entry["loc"]))
@@ -310,7 +308,7 @@ def _first_problem(kind: type[Config], error: ValidationError) -> str:
 
 
 def _depth_of_union(kind: type[Config], location: list[str]) -> int:
-    """How many parts of a location name a setting that may be of several types; else all."""
+    """How many parts of a location lead to a setting of several types; all if there is none."""
     fields: Mapping[str, Any] = kind.model_fields
     for depth, name in enumerate(location, start=1):
         annotation = fields[name].annotation if name in fields else None
@@ -322,11 +320,11 @@ def _depth_of_union(kind: type[Config], location: list[str]) -> int:
 
 
 def _unknown(kind: type[Config], location: list[str]) -> str:
-    """What is said of an unknown key.
+    """The message for an unknown key.
 
-    In this order: the hint for its last part; a name beside it that is its initials (``lr``), or is
-    very similar, then settings of other sections, whose last part is; the most similar
-    name beside it.
+    It gives the first of these that exists: the hint for the key's last part; the sibling named by
+    its initials (``lr``); a very similar sibling; settings of any section that are very similar;
+    the most similar sibling.
     """
     key, last = ".".join(location), location[-1]
     if answer := kind.hints.get(last):
@@ -345,7 +343,7 @@ def _unknown(kind: type[Config], location: list[str]) -> str:
 
 
 def _settings(kind: type[BaseModel], prefix: str = "") -> list[str]:
-    """Every setting of a configuration and of the sections in it, dotted."""
+    """The dotted names of all settings of a configuration, sections included."""
     names = []
     for name, field in kind.model_fields.items():
         section = field.annotation

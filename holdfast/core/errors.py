@@ -1,4 +1,4 @@
-"""The exception for users' mistakes, and the hint for an unknown name."""
+"""The exceptions for users' mistakes, their messages, and the hint for an unknown name."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ class HoldfastError(Exception):
     """The caller's mistake, in one line: what is wrong, where, and what to do.
 
     The command line prints it without a traceback and exits with status 2. Our own mistakes
-    are assertions and keep their traceback. code: the kind of mistake, by which another process
-    knows it.
+    are assertions and keep their traceback. code: the kind of mistake, for another process.
     """
 
     code: ClassVar[str] = "invalid_value"
@@ -36,10 +35,10 @@ ERRORS_FOR, PROGRAMS = "HOLDFAST_ERRORS", "json"
 
 
 def error_line(error: BaseException, text: str) -> str:
-    """What the command line writes of an error: a line for a reader, or JSON for a program.
+    """The line that a command prints for an error: plain text, or JSON for a program.
 
-    text: its words. A program that starts the command sets the variable ``ERRORS_FOR`` to
-    ``PROGRAMS``, and reads from the last line what :func:`error_of` takes.
+    text: the message. A program that starts the command with the environment variable
+    ``ERRORS_FOR`` set to ``PROGRAMS`` finds in the last line what :func:`error_of` takes.
     """
     if os.environ.get(ERRORS_FOR) != PROGRAMS:
         return f"holdfast: {text}"
@@ -54,7 +53,7 @@ def error_of(code: str, text: str) -> HoldfastError:
 
 
 def reason_of(error: BaseException, longest: int | None = None) -> str:
-    """What an error says, as one line of at most so many characters."""
+    """An error's message as one line of at most ``longest`` characters; None: any length."""
     return " ".join(str(error).split())[:longest]
 
 

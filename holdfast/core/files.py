@@ -29,7 +29,7 @@ from holdfast.core.own import (
 )
 
 _LOCK = ".lock"
-MOMENT = 0.3  # seconds: is_locked may hold a lock for a moment
+MOMENT = 0.3  # seconds of patience, since is_locked holds a lock for an instant
 FOR_EVER = -1.0
 
 
@@ -44,11 +44,11 @@ def lock_directory(
 ) -> Iterator[None]:
     """Lock a directory for this process during the block.
 
-    lock: the name of the lock's file, for a directory in which several things are written;
-    patience: seconds to wait for another process that holds it, or ``FOR_EVER``; parts: what may be
-    written there; create: make the directory where it is missing. Raises InUseError when it still
-    holds it then, HoldfastError when a part is a link, the directory is missing, cannot be written
-    or its file system has no locks.
+    lock: name of the lock's file, if a directory has several locks; patience: seconds to wait for
+    another process that holds the lock, or ``FOR_EVER``; parts: files and folders to be written
+    there; create: create a missing directory. Raises InUseError if the lock is still held then,
+    HoldfastError if a part is a link, or the directory is missing, was moved, cannot be written or
+    is on a file system without locks.
     """
     refuse_links(directory, (lock, *parts))
     if not create:
@@ -69,7 +69,7 @@ def lock_directory(
         raise _error_class(error)(
             f"{directory}: cannot be written ({reason}); choose another directory"
         ) from error
-    if held.is_gone:  # the lock's library has made it anew
+    if held.is_gone:  # filelock has created the directory again
         file_lock.release()
         with contextlib.suppress(OSError):
             (directory / lock).unlink(missing_ok=True)
@@ -82,7 +82,7 @@ def lock_directory(
 
 
 def is_locked(directory: Path) -> bool:
-    """Whether somebody holds :func:`lock_directory` of a directory; it is locked for a moment."""
+    """Whether a process holds :func:`lock_directory`; takes the lock for an instant to see."""
     path = directory / _LOCK
     file_lock = FileLock(path, timeout=0)
     try:
@@ -91,17 +91,17 @@ def is_locked(directory: Path) -> bool:
             file_lock.release()
     except Timeout:
         return True
-    except (OSError, NotImplementedError):  # it cannot be written, so nobody here does
+    except (OSError, NotImplementedError):  # not writable, so no process here holds it
         return False
     return False
 
 
 @contextlib.contextmanager
 def atomic_directory(out: Path) -> Iterator[Path]:
-    """Yield a new folder, renamed to ``out`` at the end of the block, removed if that raises.
+    """Yield a new folder that is renamed to ``out`` after the block, or removed if that raises.
 
     out: must not exist, or be an empty directory. A killed writer leaves a hidden folder beside
-    it, which the next writer removes. Raises HoldfastError when it cannot be written.
+    it, which the next writer removes. Raises HoldfastError if it cannot be written.
     """
     out = Path(os.path.realpath(out))  # write to a symbolic link's target
     beside = out.with_name(f".{out.name}.part")
@@ -121,7 +121,7 @@ def atomic_directory(out: Path) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
             with contextlib.suppress(OSError):
                 (beside / _LOCK).unlink(missing_ok=True)
-                beside.rmdir()  # whatever else is there stays
+                beside.rmdir()  # fails if anything else is there
 
 
 def _settle(folder: Path) -> None:
@@ -138,7 +138,7 @@ def append(path: Path, text: str) -> int:
     """Add text (UTF-8) to the end of a file and flush it to disk; return the file's size in bytes.
 
     On a full disk the file stays as it was; a killed process may leave part of the text. Raises
-    HoldfastError when the file is a link or cannot be written.
+    HoldfastError if the file is a link or cannot be written.
     """
     size = None
     try:
@@ -159,7 +159,7 @@ def append(path: Path, text: str) -> int:
 
 
 def cut(path: Path, size: int) -> None:
-    """Truncate a file; HoldfastError when it is a link or cannot be written."""
+    """Truncate a file; HoldfastError if it is a link or cannot be written."""
     try:
         os.truncate(unshared(own_file(path)), size)
     except OSError as error:
@@ -167,9 +167,9 @@ def cut(path: Path, size: int) -> None:
 
 
 def unshared(path: Path) -> Path:
-    """The path of a file that is about to change; a copy takes its place where it has other names.
+    """Return the path of a file to be changed in place; if it has other hard links, replace it.
 
-    So a copy of a directory by hard links keeps what it had.
+    A copy takes its place, so that a hard-linked copy of its directory stays unchanged.
     """
     if path.exists() and path.stat().st_nlink > 1:
         with atomic_write(path) as temporary:
@@ -180,7 +180,7 @@ def unshared(path: Path) -> Path:
 def extend(path: Path, text: str) -> None:
     """Append text (UTF-8) to a file atomically, by replacing the file with an extended copy.
 
-    For files that seldom grow. Raises HoldfastError when the copy cannot be written.
+    For files that seldom grow. Raises HoldfastError if the copy cannot be written.
     """
     with atomic_write(path) as temporary:
         if path.exists():
@@ -193,11 +193,11 @@ def extend(path: Path, text: str) -> None:
 def atomic_write(path: Path, *, in_folder: bool = False, parents: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; on success it is flushed and renamed over it.
 
-    in_folder: the temporary path lies in a folder of its own, for a library that makes further
-    files beside it; so all that a killed writer leaves is known to be ours.
-    parents: makes the folders in which ``path`` lies. Without it they must exist, so a work's
-    directory that is moved meanwhile is not made again.
-    Raises HoldfastError when a folder is missing, the disk is full or the place cannot be written;
+    in_folder: the temporary path is in a folder of its own, for a library that writes more files
+    beside it; so everything that a killed writer leaves is known to be ours.
+    parents: create missing parent folders. Otherwise they must exist, so that a directory that was
+    moved meanwhile is not created again.
+    Raises HoldfastError if a folder is missing, the disk is full or the place cannot be written;
     ``path`` is then unchanged.
     """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -222,7 +222,7 @@ def atomic_write(path: Path, *, in_folder: bool = False, parents: bool = False) 
 
 
 def _error_class(error: BaseException) -> type[HoldfastError]:
-    # Errors of libraries have no number, only the system's words for it.
+    # Errors of libraries have no errno, only the system's words for it.
     full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     by_number = getattr(error, "errno", None) in full
     by_words = any(os.strerror(number) in str(error) for number in full)
@@ -230,9 +230,9 @@ def _error_class(error: BaseException) -> type[HoldfastError]:
 
 
 def make_folder(folder: Path, *, parents: bool = False) -> Path:
-    """Make a folder where it is missing, and return it; ``parents``: also those in which it lies.
+    """Create a folder if it is missing, and return it; ``parents``: create its parents too.
 
-    Raises HoldfastError where it cannot be made, as in a directory that was moved.
+    Raises HoldfastError if it cannot be created, as in a directory that was moved.
     """
     try:
         folder.mkdir(exist_ok=True, parents=parents)
@@ -270,7 +270,7 @@ def json_text(value: Any) -> str:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a file; HoldfastError when it is missing or no regular file."""
+    """Read a file; HoldfastError if it is missing or no regular file."""
     try:
         return regular(path).read_bytes()
     except OSError as error:
@@ -278,7 +278,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file; HoldfastError when it is missing or damaged."""
+    """Read a JSON file; HoldfastError if it is missing or damaged."""
     try:
         return json.loads(regular(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -306,12 +306,12 @@ def flush_directory(directory: Path) -> None:
 def take_place(
     directory: Path, manifest: str, names: Collection[str], stale: Collection[str] = ()
 ) -> None:
-    """Make files of a directory ours, before they are written, and remove those that are stale.
+    """Record files of a directory as ours before they are written, and remove stale ones.
 
-    manifest: the name of the file that lists what earlier calls wrote; names: of the files to be
-    written, relative to the directory; stale: of files to be removed where an earlier call wrote
-    them. Raises HoldfastError for a file of these names that no earlier call wrote, for a link in
-    the directory, and when it cannot be written.
+    manifest: name of the file that lists what earlier calls wrote; names: the files to be written,
+    relative to the directory; stale: files to be removed if an earlier call wrote them. Raises
+    HoldfastError if a file of ``names`` exists that no earlier call wrote, for a link in the
+    directory, and if the directory cannot be written.
     """
     record = directory / manifest
     refuse_links(directory, {manifest, *names, *(str(Path(name).parent) for name in names)} - {"."})
@@ -325,13 +325,13 @@ def take_place(
             f"{directory / foreign[0]}{others}: would be overwritten, and this command did not "
             "write it; move it away, or choose another directory"
         )
-    # First, so that a killed call has nothing here that it does not know again.
+    # Before any file, so that a killed call leaves none that is not listed.
     write_json(record, sorted({*listed, *names} - {*stale}), parents=True)
     remove_named(directory, {*listed} & {*stale})
 
 
 def check_place(out: Path) -> None:
-    """Raise HoldfastError unless a directory can be made there, or is there and empty."""
+    """Raise HoldfastError unless ``out`` does not exist or is an empty directory."""
     try:
         taken = next(out.iterdir(), None)
     except FileNotFoundError:

@@ -13,7 +13,7 @@ def hub_or_cache() -> Iterator[bool]:
     """Yield whether the hub answers; if not, its libraries read only their cache in the block.
 
     Without this they retry an unreachable hub for half a minute per file and log each attempt.
-    When the user has turned the hub off (``HF_HUB_OFFLINE``), sends no request and yields True.
+    If the user has turned the hub off (``HF_HUB_OFFLINE``), sends no request and yields True.
     """
     from huggingface_hub import constants
 

@@ -1,8 +1,8 @@
-"""What is ours on a disk: regular files that we name, in a directory, never behind a link.
+"""Checks before files are read, changed or removed: regular files only, nothing behind a link.
 
 A reader opens only a regular file, since a named pipe or a device in its place may never end. A
-writer changes and removes only files of its own directory. Links to them are refused, since what
-they lead to belongs to somebody else.
+writer changes and removes only files in its own directory, and refuses links there, since what they
+lead to belongs to somebody else.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _UNFINISHED = re.compile(r"\..+\.\d+\.part")  # as holdfast.core.files.atomic_wr
 
 
 def regular(path: Path) -> Path:
-    """The path of a regular file, or of a link to one, to be read.
+    """Return ``path`` if it is a regular file, or a link to one, and so can be read.
 
-    Raises OSError where it is missing or something else: a directory, a named pipe, a device.
+    Raises OSError if it is missing or something else: a directory, a named pipe, a device.
     """
     _check_regular(path, path.stat().st_mode)
     return path
 
 
 def own_file(path: Path) -> Path:
-    """The path of a regular file that may be changed in place, or of one that is not there yet.
+    """Return ``path`` if it may be changed in place: a regular file, or nothing yet.
 
-    Raises OSError for a link and for what is no regular file.
+    Raises OSError for a link, and for anything else that is no regular file.
     """
     with contextlib.suppress(FileNotFoundError):
         mode = path.lstat().st_mode
@@ -52,9 +52,9 @@ def _check_regular(path: Path, mode: int) -> None:
 
 
 def refuse_links(directory: Path, parts: Iterable[str]) -> None:
-    """Raise HoldfastError where a part of a directory is a link; the directory may be one.
+    """Raise HoldfastError if a part of a directory is a link; the directory may be one.
 
-    parts: files and folders that are written, relative to the directory.
+    parts: files and folders to be written, relative to the directory.
     """
     for part in parts:
         path = directory / part
@@ -68,8 +68,8 @@ def refuse_links(directory: Path, parts: Iterable[str]) -> None:
 def remove_named(directory: Path, names: Iterable[str]) -> None:
     """Remove files that the directory's own record names; what cannot be removed stays.
 
-    names: relative to the directory. A name that leads out of it, also by a linked folder, is
-    left alone.
+    names: relative to the directory; names that lead out of it, even by a linked folder, are
+    ignored.
     """
     home = os.path.realpath(directory)
     for name in names:
@@ -86,7 +86,7 @@ def remove_named(directory: Path, names: Iterable[str]) -> None:
 def remove_unfinished(directory: Path, name: str = "") -> None:
     """Remove what killed :func:`holdfast.core.files.atomic_write` calls left in a directory.
 
-    name: of the file that they were to replace; any. Nobody may be writing there.
+    name: of the file that they were to replace, or its beginning. No process may be writing there.
     """
     for path in unfinished(directory, name):
         with contextlib.suppress(OSError):
@@ -103,7 +103,7 @@ def unfinished(directory: Path, name: str = "") -> list[Path]:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder of files that we made; OSError where it holds folders or is a link."""
+    """Remove a folder of our files; OSError if it holds folders or is a link."""
     if folder.is_symlink():
         raise OSError(errno.ELOOP, "it is a link", str(folder))
     for path in folder.iterdir():
@@ -112,7 +112,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def require_directory(directory: Path) -> None:
-    """Raise HoldfastError where a directory in which something is written was moved or removed."""
+    """Raise HoldfastError if a directory to be written in was moved or removed."""
     if not directory.is_dir():
         raise moved(directory)
 
@@ -125,17 +125,17 @@ def moved(directory: Path) -> HoldfastError:
 
 
 class HeldDirectory:
-    """A directory that stays known while it is held, also when it is moved or removed."""
+    """An open directory, which notices when it is moved or removed."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError where it cannot be opened."""
+        """Raises OSError if the directory cannot be opened."""
         self._path = path
-        self._handle = os.open(path, os.O_RDONLY)  # so that its number is given to no other
+        self._handle = os.open(path, os.O_RDONLY)  # while open, its inode number is not reused
         weakref.finalize(self, os.close, self._handle)
 
     @property
     def is_gone(self) -> bool:
-        """Whether nothing or another directory is at its path now."""
+        """Whether its path now leads to nothing, or to another directory."""
         try:
             return not os.path.samestat(os.fstat(self._handle), self._path.stat())
         except OSError:

@@ -1,6 +1,7 @@
-"""What others add: anchors, allocation rules, sources of streams.
+"""Plug-ins: anchors, allocation rules and stream sources that others add.
 
-Installed packages add them by entry points, and a program, such as a notebook, for its own process.
+Installed packages add them by entry points; a program, such as a notebook, registers mechanisms for
+its own process.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from holdfast.core.mechanisms import ALIASES, BY_TAG, VANILLA
 
 ANCHORS, ALLOCATIONS, STREAMS = "holdfast.anchors", "holdfast.allocations", "holdfast.streams"
 
-_registered: dict[str, dict[str, Any]] = {}  # by group and name, of this process
+_registered: dict[str, dict[str, Any]] = {}  # in this process, by group and name
 
 
 def register(group: str, name: str, kind: object, base: type) -> None:
     """Add a mechanism to a group for this process; the same name again replaces it.
 
-    Raises HoldfastError for what is no class of the base, a name that is taken, and one that a
-    method's tag cannot have.
+    kind: the class. Raises HoldfastError if it does not inherit ``base``, if the name is taken, or
+    if it cannot stand in a method's tag.
     """
     if not (isinstance(kind, type) and issubclass(kind, base)):
         raise HoldfastError(f"{kind!r:.60} is no {base.__name__}; give a class that inherits it")
@@ -51,10 +52,10 @@ def installed(group: str) -> tuple[EntryPoint, ...]:
 
 
 class Added(Mapping[str, Any]):
-    """What a group has by name: Holdfast's own first, then what is added to it.
+    """The entries of a group by name: Holdfast's own first, then those that are added.
 
-    A plug-in is loaded when it is asked for, so that a broken one stops only what uses it; that
-    raises HoldfastError, as does one here that hides one of Holdfast's own.
+    A plug-in is loaded on access, so that a broken one, which raises HoldfastError, stops only what
+    uses it. Raises HoldfastError at once if a plug-in has the name of one of Holdfast's own.
     """
 
     def __init__(self, built_in: Mapping[str, Any], group: str) -> None:
@@ -86,7 +87,7 @@ class Added(Mapping[str, Any]):
 
 
 def loaded(group: str, entry: EntryPoint) -> Any:
-    """What an entry point names; HoldfastError, with the package, when it cannot be loaded."""
+    """The object that an entry point names; HoldfastError, with its package, if that fails."""
     try:
         return entry.load()
     except Exception as error:  # importing a plug-in may raise anything
@@ -99,7 +100,7 @@ def loaded(group: str, entry: EntryPoint) -> Any:
 
 
 def plug_in_of(error: BaseException) -> str | None:
-    """The installed plug-in whose code raised an error: package, file, line."""
+    """The installed plug-in whose code raised an error (package, file, line), if there is one."""
     groups = (ANCHORS, ALLOCATIONS, STREAMS)
     entries = (entry for group in groups for entry in installed(group))
     packages = {entry.module.partition(".")[0] for entry in entries} - {"holdfast"}

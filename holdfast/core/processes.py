@@ -1,10 +1,9 @@
-"""The processes that share the work of one run, one unless a launcher started more; and children.
+"""Several processes that share the work of one run; and child processes.
 
-A launcher such as torchrun starts one command several times and tells each process its place by
+A launcher such as torchrun starts one command several times and gives each process its place by
 RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Within :func:`joined` these processes are one run:
-each holds the whole model, and items (sequences, samples, questions) are shared out, every
-``world_size()``-th one to a process. Without a launcher every function gives back what it is given,
-with no call of torch.
+each holds the whole model, and takes every ``world_size()``-th of the items (sequences, samples,
+questions). Without a launcher this process is the only one, and no function calls torch.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _PLACE = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-# A process that waits learns from its connections that another is gone; a task's commit to a slow
+# Long, since a process that is gone is noticed by its closed connections, while a commit to a slow
 # disk, or the longest answers of one process, must not look like that.
 _PATIENCE = timedelta(hours=1)
 _SECONDS_TO_MEET = 300
-_SECONDS_FOR_THE_FIRST = 3.0  # in which the first process says an error that all have
+_SECONDS_FOR_THE_FIRST = 3.0  # head start of the first process to report an error that all have
 
 
 @dataclass(frozen=True)
 class _Group:
-    """rank: of this process, from 0; count: of all; store: keys and values that all see."""
+    """rank: of this process, from 0; count: of processes; store: key-value store that all share."""
 
     rank: int
     count: int
@@ -58,9 +57,9 @@ def launched() -> int:
 
 @contextmanager
 def joined() -> Iterator[None]:
-    """Within the block the processes that a launcher started are one run; alone nothing changes.
+    """Make one run, within the block, of the processes that a launcher started, if any.
 
-    Every process must enter it and do the same. Raises HoldfastError when they do not meet.
+    Every process must enter it and do the same. Raises HoldfastError if they do not connect.
     """
     global _group
     if launched() == 1:
@@ -78,13 +77,13 @@ def joined() -> Iterator[None]:
 
 
 def _meet() -> _Group:
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost connection has our own line
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # we report lost connections ourselves
     import torch
     import torch.distributed as dist
     from torch.distributed.rendezvous import rendezvous
 
     place, size = os.environ["RANK"], os.environ["WORLD_SIZE"]
-    if not place.isdigit() or int(place) >= int(size):  # the others would be waited for in vain
+    if not place.isdigit() or int(place) >= int(size):  # else it would wait for others in vain
         raise HoldfastError(
             f"RANK = {place} is none of WORLD_SIZE = {size}; ranks count from 0 to {int(size) - 1}"
         )
@@ -93,7 +92,7 @@ def _meet() -> _Group:
     try:
         meeting = rendezvous("env://", timeout=timedelta(seconds=_SECONDS_TO_MEET))
         store, rank, count = next(meeting)
-        # torchrun keeps one store over its restarts, with the addresses of who was there before.
+        # torchrun keeps one store over its restarts, with the addresses of the former processes.
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         store = dist.PrefixStore(f"holdfast {attempt}", store)  # type: ignore[attr-defined]
         dist.init_process_group(
@@ -123,14 +122,14 @@ def rank() -> int:
 
 
 def local_rank() -> int | None:
-    """The place of this process among those on its machine; None for a process alone."""
+    """The place of this process among those on its machine; None for a single process."""
     if _group is None:
         return None
     return int(os.environ.get("LOCAL_RANK", _group.rank))
 
 
 def rank_indices(number: int) -> range:
-    """Which of so many items are this process's."""
+    """The indices of this process's items, out of ``number`` items."""
     return range(number) if _group is None else range(_group.rank, number, _group.count)
 
 
@@ -154,12 +153,12 @@ def all_reduce_count(number: int) -> int:
 
 
 def broadcast_(tensor: Tensor) -> Tensor:
-    """Replace a tensor by that of the first process; return it."""
+    """Replace a tensor by the first process's; return it."""
     return tensor if _group is None else _broadcast_from(0, tensor)
 
 
 def all_gather_rows(rows: Tensor, counts: Sequence[int]) -> Tensor:
-    """The rows of all items, in their order: [sum of counts, ...], bit for bit.
+    """The rows of all processes' items, in the items' order: [sum of counts, ...], bit for bit.
 
     rows: of this process's items, one after another; counts: the number of rows of every item.
     """
@@ -181,7 +180,7 @@ def all_gather_rows(rows: Tensor, counts: Sequence[int]) -> Tensor:
 
 
 def all_gather_lists(lists: list[list[int]], number: int) -> list[list[int]]:
-    """The lists of whole numbers of all ``number`` items, in their order; lists: this process's."""
+    """All processes' lists, one for each of ``number`` items, in order; lists: this process's."""
     if _group is None:
         return lists
     import torch.distributed as dist
@@ -196,9 +195,9 @@ def all_gather_lists(lists: list[list[int]], number: int) -> list[list[int]]:
 
 
 def run_on_rank_zero(work: Callable[[], T]) -> T:
-    """Do ``work`` in the first process; return its result, a JSON value, in all of them.
+    """Do ``work`` in the first process; return its result, a JSON value, in all processes.
 
-    The others wait. A HoldfastError that it raises is raised in all.
+    The others wait. If it raises a HoldfastError, all processes raise it.
     """
     if _group is None:
         return work()
@@ -225,14 +224,14 @@ def run_on_rank_zero(work: Callable[[], T]) -> T:
 
 
 def to_say() -> bool:
-    """Whether this process is the one that tells the user of an error, which others may have too.
+    """Whether this process is the one to report an error, which others may have too.
 
-    That is the first process where it fails as well, else whichever failed.
+    That is the first process if it fails as well, or else the first one that asks.
     """
     if _group is None:
         return True
     key = "holdfast: an error was said"
-    with contextlib.suppress(RuntimeError):  # the first process kept the store, and is gone
+    with contextlib.suppress(RuntimeError):  # the store is gone with the first process
         patience = time.monotonic() + _SECONDS_FOR_THE_FIRST
         while _group.rank and not _group.store.check([key]) and time.monotonic() < patience:
             time.sleep(0.05)
@@ -250,7 +249,7 @@ def _broadcast_from(owner: int, tensor: Tensor) -> Tensor:
 
 @contextmanager
 def _connected() -> Iterator[None]:
-    """An error of a connection becomes one line."""
+    """Turn an error of a connection into a HoldfastError."""
     try:
         yield
     except RuntimeError as error:
@@ -261,7 +260,7 @@ def _connected() -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """The words of an error of torch, without the place in its source."""
+    """The message of an error of torch, without the place in torch's source."""
     words = re.sub(r"^\[\S+\] ", "", reason_of(error))
     return words.partition(". This is")[0][:120]
 
@@ -275,7 +274,7 @@ def importable() -> str:
 
 
 def manner(code: int) -> str:
-    """How a process ended, in words. code: subprocess's return code, negative for a signal."""
+    """How a process ended, in words. code: its return code, negative for a signal."""
     if code >= 0:
         return f"exit status {code}"
     try:

@@ -79,7 +79,7 @@ def judge(
     """Whether the text answers correctly; None while that depends on tokens not yet generated.
 
     text: generated after the prompt so far; ended: whether generation has ended; boxed: whether
-    the first box has the answer, and not the whole text.
+    the answer is the content of the first box; otherwise it is the whole text.
     """
     if not boxed:
         if ended:

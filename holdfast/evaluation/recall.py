@@ -1,8 +1,8 @@
 """Recall: the share of questions that greedy decoding answers, mostly without generating.
 
 Greedy decoding produces the canonical answer exactly when the argmax at each of its positions, in
-one teacher-forced pass, is the answer's own next token. Where the pass deviates, greedy decoding
-is known up to there, and its text can seldom still become an accepted answer. Only undecided
+one teacher-forced pass, is the answer's own next token. If the pass deviates, greedy decoding is
+known up to the deviation, and its text can seldom still become an accepted answer. Only undecided
 answers are generated, from the deviation on.
 """
 
@@ -36,7 +36,7 @@ class Verdict(NamedTuple):
 
 
 class RecallCount(NamedTuple):
-    r"""Counts of a task's items: correct, all, with a box, and decoded; recalled: each item's.
+    r"""Counts of a task's items: correct, all, with a box, decoded; recalled: each item's verdict.
 
     boxed: outputs, up to their stop token or ``max_new_tokens``, that contain ``\boxed{``, closed
     or not; None in a form without boxes. correct / items is an entry of the matrix, boxed / items
@@ -58,19 +58,19 @@ class RecallCount(NamedTuple):
 class Recall:
     """Scores questions of one stream as ``generate(do_sample=False)`` would, mostly without it.
 
-    An item is recalled when the first box that greedy decoding opens after the prompt holds an
-    accepted answer; in the chat form, when all of it up to its stop token is one. The replay token
-    precedes the prompt when the backbone has one. The tokens of an item are cached for later rows.
+    An item is recalled if the first box that greedy decoding opens after the prompt holds an
+    accepted answer; in the chat form, if the whole output up to its stop token is one. The replay
+    token precedes the prompt if the backbone has one. An item's tokens are cached for later rows.
 
     exact_case: whether ``match: auto`` means exact case for this stream.
     Source: eq. matrix.
     """
 
     class Config(core_config.Config):
-        """max_new_tokens: the longest answer, in tokens.
+        """max_new_tokens: the most tokens of an answer.
 
-        Affecting only speed and memory: tokens_per_batch, of the verifying pass; tokens_in_cache,
-        of all rows decoded together, at their full length.
+        The others affect only speed and memory: tokens_per_batch: tokens of one verifying pass;
+        tokens_in_cache: tokens of all rows decoded together, at their full length.
         """
 
         match: Literal["auto"] | Match = "auto"
@@ -170,10 +170,10 @@ class Recall:
         # All continuations of a decided text have the same verdict, so judge it as ended.
         boxed = self._template.form.boxed
         ended = tokens[-1] in self._backbone.stop_tokens
-        # The end of a turn need not be a special token, and is no part of what was said.
+        # The end of a turn need not be a special token, and is no part of the answer.
         text = self._backbone.decode(tokens if boxed or not ended else tokens[:-1])
         correct = judge(text, question.accepted, self.match, ended=True, boxed=boxed) is True
-        if not boxed:  # an answer that was cut is none
+        if not boxed:  # a cut answer is wrong
             correct = correct and ended
         return Verdict(correct, first_box(text) is not None, decoded)
 
@@ -189,7 +189,7 @@ class Recall:
 
 
 class _Question(NamedTuple):
-    """prompt, canonical: token ids, without the replay token; accepted: the answer, aliases."""
+    """prompt, canonical (answer): token ids, no replay token; accepted: the answer, aliases."""
 
     prompt: list[int]
     canonical: list[int]

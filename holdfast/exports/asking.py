@@ -1,4 +1,4 @@
-"""How to ask an exported model with plain transformers: tokenizer, chat template and settings.
+"""Write what plain transformers needs to ask an export: tokenizer, chat template, settings.
 
 Holdfast puts the replay token, or nothing, before a question, and decodes greedily. The exported
 files do the same, whatever the backbone's own tokenizer and settings do. ``apply_chat_template``
@@ -22,8 +22,8 @@ from holdfast.streams import Item, Template
 from holdfast.streams.template import PAPER
 
 _QUESTIONS = ("Who?", "two  spaces, 1 234 and \N{SNOWMAN}")
-# A message is a text, or a list of parts of which those with a text count. Whatever else was said,
-# by the system, the model or the user, was no part of a sequence in training.
+# A message is a text, or a list of parts whose texts are joined. Only the last one of the user
+# counts, since no training sequence had a system's text, or earlier questions and answers.
 _LAST_QUESTION = """\
 {%- set last = namespace(question="") -%}
 {%- for message in messages -%}
@@ -45,11 +45,11 @@ _MARK = "HERE"
 def write_asking(
     backbone: Backbone, settings: Template.Config, max_new_tokens: int, folder: Path
 ) -> None:
-    """Write the tokenizer, with its chat template, and ``generation_config.json`` of a model.
+    """Write a model's tokenizer, with its chat template, and ``generation_config.json``.
 
-    settings: of the form in which it was taught; the paper's is asked by a chat template of ours.
-    max_new_tokens: the length limit of an answer. Raises HoldfastError for a tokenizer in Python,
-    which cannot be made to put the replay token, or nothing, first.
+    settings: of the form in which the model was taught; for the paper's form the chat template is
+    ours. max_new_tokens: the length limit of an answer. Raises HoldfastError for a tokenizer
+    written in Python, which cannot be made to put the replay token, or nothing, first.
     """
     tokenizer = backbone.tokenizer
     if getattr(tokenizer, "backend_tokenizer", None) is None:
@@ -96,7 +96,7 @@ def _processor(seed_token: int | None) -> TemplateProcessing:
 def _take_as_written(path: Path) -> None:
     """Make transformers load ``tokenizer.json`` unchanged: some classes would prepend a token.
 
-    Batches are padded on the left, as a decoder-only model needs.
+    Also pad batches on the left, as a decoder-only model needs.
     """
     settings: dict[str, Any] = json.loads(path.read_text("utf-8"))
     for key in ("add_bos_token", "add_eos_token", "auto_map"):
@@ -111,10 +111,10 @@ def _take_as_written(path: Path) -> None:
 
 
 def _chat_template(backbone: Backbone) -> str | None:
-    """The Jinja template; None where no text gives the tokens that Holdfast asks with.
+    """The Jinja template; None if no text gives the tokens that Holdfast asks with.
 
-    A tokenizer of words puts a mark of a space before a text, and some not behind a special token;
-    there the template writes a space.
+    Some tokenizers mark a space before a text, but not after a special token; for these the
+    template writes a space.
     """
     before, _, after = Template().prompt(Item(_MARK, "?")).partition(_MARK)
     prompts = [Template().prompt(Item(question, "?")) for question in _QUESTIONS]
@@ -124,7 +124,7 @@ def _chat_template(backbone: Backbone) -> str | None:
             backbone.tokenize(opening + prompt) == [*seed, *backbone.tokenize(prompt)]
             for prompt in prompts
         ):
-            # JSON writes these texts as Jinja reads them.
+            # Jinja reads JSON's string literals.
             begin, end = json.dumps(opening + before), json.dumps(after)
             return f"{_LAST_QUESTION}{{{{- {begin} + last.question | trim + {end} -}}}}"
     return None

@@ -118,7 +118,7 @@ def card(
     """The text of README.md.
 
     to: the format; out: the model's directory, as named in the examples; chat: whether it has a
-    chat template; repository: of the hub, named in the examples instead.
+    chat template; repository: on the hub, which the examples name instead of ``out``.
     """
     config, adapter = recorded.config, to == "peft"
     base, precision = config.backbone.name, config.backbone.precision
@@ -130,7 +130,7 @@ def card(
     else:
         imported, fetch = "", ""
         if base == "embedded" and repository is not None:
-            # Its backbone is in a folder of the repository, where PEFT finds it only once fetched.
+            # PEFT finds the backbone, a folder of the repository, only in a download.
             local = python_literal(repository.rpartition("/")[2])
             imported = "from huggingface_hub import snapshot_download\n"
             fetch = f"snapshot_download({place}, local_dir={local})\n"
@@ -184,7 +184,7 @@ def card(
 
 
 def _taught(commit: Commit) -> tuple[str, str]:
-    """What was learned, counted, and a sentence on its recall after the last task."""
+    """The number of items taught, and a sentence on their recall after the last task."""
     entries = [entry for entry in commit.matrix.entries() if entry[1] <= commit.completed]
     items = {on_task: recall.items for _, on_task, recall in entries}
     row = [recall.correct for after, _, recall in entries if after == commit.completed]
@@ -199,12 +199,12 @@ def _prompt(question: str) -> str:
 
 
 def python_literal(text: str) -> str:
-    """A Python string literal, without JSON's surrogate pairs, which Python reads otherwise."""
+    """A Python string literal; JSON's surrogate pairs would be other characters in Python."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def _code(text: str) -> str:
-    """A name escaped for a Markdown table."""
+    """A name as code in a Markdown table, escaped."""
     flat = quoted(text, longest=len(text) + 2)[1:-1]
     fence = "`" * (1 + max(map(len, re.findall("`+", flat)), default=0))
     inner = f" {flat} " if "`" in flat else flat

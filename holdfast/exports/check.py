@@ -1,6 +1,6 @@
-"""Load what was written with transformers and PEFT alone, and compare it with what was learned.
+"""Check an export: load it with transformers and PEFT alone, and compare logits and answers.
 
-Compared are logits and answers of the model as the trajectory holds it.
+They must be those of the model that the trajectory holds, up to rounding.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ from holdfast.streams.item import quoted
 
 FACTS = 16
 SEQUENCES = 4
-# Asked where the facts that were taught cannot be read.
+# Asked if the taught facts cannot be read.
 _MADE_UP = (
     "Who keeps the lighthouse?",
     "Where is the brass key?",
     "What is the ferry called, and when does it leave?",
     "In which year was the bridge of 1,234 stones built?",
 )
-# Logits may differ by this share of the largest one: the same sums in another order (updates merged
-# or beside the matrix), each rounded to 2^-53, 2^-24 or 2^-9. Of the embedded model, of 4 layers,
-# they differ by up to 6e-7 in float32 and 0.008 in bfloat16; deeper and wider ones by more.
+# Logits may differ by this fraction of the largest one: sums are made in another order (updates
+# merged or beside the matrix), each rounded to 2^-53, 2^-24 or 2^-9. In the embedded model, of 4
+# layers, they differ by up to 6e-7 in float32 and 0.008 in bfloat16; in larger models by more.
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "bfloat16": 0.05}
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What a check found.
+    """The result of a check.
 
-    sequences: whose logits were compared; difference: the largest, as a share of the largest
-    logit; answers: compared; same: those alike token by token; the others part at two tokens whose
-    logits rounding may exchange.
+    sequences: how many had their logits compared; difference: the largest of a logit, as a fraction
+    of the largest logit; answers: how many were compared; same: how many were equal token by token;
+    the others first differ at two tokens whose logits rounding may exchange.
     """
 
     sequences: int
@@ -69,11 +69,11 @@ class Checked:
 
 @dataclass(frozen=True)
 class Expected:
-    """What the trajectory's own model does, on the CPU.
+    """What the trajectory's own model does.
 
-    questions: texts; asked: how they are put to a model; prompts, answers: token ids of each; an
-    answer ends where Holdfast stops: after a closed box, a stop token, or the longest answer.
-    logits: [length, vocabulary] of the first prompts, each with its answer.
+    questions: texts; asked: the prompts as texts; prompts, answers: token ids; an answer ends after
+    a closed box, after a stop token, or at the length limit. logits: [length, vocabulary] of the
+    first prompts, each with its answer, on the CPU.
     """
 
     questions: list[str]
@@ -90,7 +90,7 @@ class Expected:
 def expected(learner: Learner, tasks: Sequence[Task]) -> Expected:
     """Ask a learner at most 16 of the facts of ``tasks``, drawn by its seed; each question once.
 
-    tasks: those that it was taught; made-up questions are asked where there are none.
+    tasks: those that it was taught; made-up questions are asked if there are none.
     """
     backbone, limit = learner.backbone, learner.config.evaluation.max_new_tokens
     items = _sample(newest(tasks), learner)
@@ -125,8 +125,8 @@ def _sample(items: list[Item], learner: Learner) -> list[Item]:
 def check(recorded: Recorded, expected: Expected, folder: Path, to: str) -> Checked:
     """Load an export as its card says and compare it with what the trajectory's model does.
 
-    Raises HoldfastError that names the largest difference when the tokens of a question, a logit
-    or an answer differ by more than rounding.
+    Raises HoldfastError naming the difference if a question has other tokens, or if a logit or an
+    answer differs by more than rounding.
     """
     _check_questions(expected, folder)
     precision = recorded.config.backbone.precision
@@ -169,7 +169,7 @@ def _compared(model: Any, expected: Expected, tolerance: float) -> Checked:
             raise _fault(f"its logits have the shape {list(theirs.shape)}, not {list(ours.shape)}")
         largest = float(ours.abs().max())
         away = float((theirs.double() - ours.double()).abs().max()) / largest
-        # A NaN is no small difference.
+        # Written so that a NaN is taken as the difference.
         difference = away if not away <= difference else difference
     if not difference <= tolerance:
         raise _fault(
@@ -202,7 +202,7 @@ def _continued(model: Any, prompt: list[int], limit: int) -> list[int]:
 
 
 def _gap(model: Any, prompt: list[int], ours: Sequence[int], theirs: Sequence[int]) -> float:
-    """How far apart the logits are where two answers part, as a share of the largest logit."""
+    """The logits' difference of the first two unlike tokens, as a fraction of the largest logit."""
     length = next(
         (place for place, pair in enumerate(zip(ours, theirs, strict=False)) if len(set(pair)) > 1),
         None,
@@ -219,7 +219,7 @@ def _logits(model: Any, ids: list[int]) -> Tensor:
 
 
 def _bound(difference: float) -> str:
-    """The least power of ten that is not below a difference; ``the last bit`` for none."""
+    """The least power of ten that is not below a difference; ``the last bit`` for 0."""
     if difference == 0:
         return "the last bit"
     return next(f"1e{power}" for power in range(-20, 3) if difference <= 10.0**power)

@@ -1,4 +1,4 @@
-"""Export a trajectory's model in the formats of transformers and PEFT."""
+"""Export a trajectory's model for transformers, PEFT or llama.cpp."""
 
 from __future__ import annotations
 
@@ -43,19 +43,18 @@ def export(
     """Write the model of a trajectory for programs without Holdfast.
 
     directory: the trajectory's; to: ``hf`` for a complete model with its low-rank updates merged,
-    in the precision of training, ``gguf`` for the same in one file, ``peft`` for an adapter of the
-    unmodified backbone;
-    out: a new or an empty directory; after_task: a kept boundary; before, after: the same, by the
-    number or the name of a task; without any of them, the last boundary.
+    in the precision of training, ``gguf`` for this model in one file, in half precision, ``peft``
+    for an adapter of the unmodified backbone; out: a new or an empty directory, created atomically,
+    with a README.md that says how to ask the model; after_task: a kept boundary; before, after: the
+    same, by the number or the name of a task; without any of them, the last boundary.
     checked: load what was written without Holdfast, and compare its logits and its answers to a
-    sample of facts with the trajectory's own; returns what was found. repository: of the hub, where
-    the card says that the export lies; ``out`` by default.
-    ``out`` is created atomically, with a README.md that says how to ask the model.
+    sample of facts with the trajectory's own; returns the result. repository: on the hub, where the
+    card says that the export lies; ``out`` by default.
 
-    Raises HoldfastError when there is no trajectory, the boundary was not kept or is 0, ``out`` is
-    not empty or cannot be written, the backbone's weights have changed, its tokenizer is written in
-    Python, or what was written differs from what was learned by more than rounding; for ``peft``
-    also when a task's factors are missing, or the allocation rule is unknown.
+    Raises HoldfastError if there is no trajectory, the boundary was not kept or is 0, ``out`` is
+    not empty or cannot be written, the backbone is quantized or its weights have changed, its
+    tokenizer is written in Python, or the export differs from what was learned by more than
+    rounding; for ``peft`` also if a task's factors are missing or the allocation rule is unknown.
     Source: eq. app-shared, eq. app-merge, eq. app-olora-forward.
     """
     directory, out = Path(directory), Path(out)
@@ -80,7 +79,7 @@ def export(
             if checked:
                 try:
                     tasks = taught(recorded, commit)
-                except HoldfastError:  # the stream is no longer there; the model is
+                except HoldfastError:  # without the stream, made-up questions are asked
                     tasks = ()
                 wanted = expected(recorded.learner(commit), tasks)
             gc.collect()  # frees the learner that was asked: it has reference cycles
@@ -111,12 +110,11 @@ def boundary(
     before: int | str | None = None,
     after: int | str | None = None,
 ) -> Commit:
-    """The commit to export: the last one, unless one of the three names another.
+    """The commit to export: the last one, unless an argument names another.
 
-    after_task: how many tasks were learned; before, after: a task, by its number, from 1,
-    or by its name.
-    Raises HoldfastError when more than one is given, no task has that name, nothing was learned at
-    the boundary, or its model was not kept.
+    after_task: how many tasks were learned; before, after: a task, by its number, from 1, or its
+    name. Raises HoldfastError if more than one is given, no task has that name, nothing was learned
+    at the boundary, or its model was not kept.
     """
     if sum(given is not None for given in (after_task, before, after)) > 1:
         raise HoldfastError(
@@ -140,12 +138,12 @@ def boundary(
 
 
 def _number(recorded: Recorded, wanted: int | str, option: str) -> int:
-    """The number, from 1, of the learned task that ``wanted`` names or counts."""
+    """The number, from 1, of the learned task whose name or number ``wanted`` is."""
     text, learned = str(wanted), recorded.last.completed
     counted = int(text) if text.isascii() and text.isdigit() else None
     try:
         names = [task.name for task in taught(recorded, recorded.last)]
-    except HoldfastError:  # the stream is no longer there; a number needs none
+    except HoldfastError:  # without the stream only numbers can be given
         if counted is None:
             raise
         names = []
@@ -163,7 +161,7 @@ def _number(recorded: Recorded, wanted: int | str, option: str) -> int:
 
 
 def _recorded(directory: Path) -> Recorded:
-    """Read a trajectory's directory; HoldfastError when it is none."""
+    """Read a trajectory's directory; HoldfastError if it is none."""
     if is_memory(directory):
         raise HoldfastError(
             f"{directory}: is a memory, which holdfast.exports.memory.export_memory writes, as "

@@ -1,6 +1,6 @@
 """Write a trajectory's model: complete, or its updates as a PEFT adapter of the backbone.
 
-The sum of all tasks' updates is one low-rank branch: all A stacked, all B concatenated.
+The sum of all tasks' updates is one low-rank update: all lora_A stacked, all lora_B side by side.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _SEED_ROW = "seed_row"
 
 
 def check_format(to: str) -> None:
-    """Raise HoldfastError for a format that is not written."""
+    """Raise HoldfastError for an unknown format."""
     if to not in get_args(Format):
         raise HoldfastError(f'--to {to}: is no format; give "peft", "hf" or "gguf"')
 
 
 def write_model(recorded: Recorded, commit: Commit, folder: Path) -> None:
-    """Write a commit's model with ``save_pretrained``, all updates merged, and how to ask it."""
+    """Write a commit's complete model, all updates merged, and the files of ``write_asking``."""
     config, limit = recorded.config, recorded.config.evaluation.max_new_tokens
     if config.allocation().after_task == "keep":
         # This merge is not a step of the method, so it is done in float32.
@@ -52,7 +52,7 @@ def write_model(recorded: Recorded, commit: Commit, folder: Path) -> None:
     backbone = recorded.learner(commit).backbone
     backbone.merge_and_unload()
     gc.collect()  # frees the learner: it has reference cycles and packs matrices in one storage
-    # safetensors refuses views. save_pretrained would copy all parameters at once.
+    # safetensors refuses views; save_pretrained would copy all parameters at once.
     for parameter in backbone.model.parameters():
         if parameter.untyped_storage().nbytes() > parameter.nbytes:
             parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
@@ -63,7 +63,7 @@ def write_model(recorded: Recorded, commit: Commit, folder: Path) -> None:
 
 
 def check_peft(recorded: Recorded, commit: Commit) -> None:
-    """Raise HoldfastError, before anything is loaded, when no adapter can be written."""
+    """Raise HoldfastError, before anything is loaded, if no adapter can be written."""
     name = recorded.config.composition.allocation
     if name not in ALLOCATIONS:
         raise HoldfastError(
@@ -79,7 +79,7 @@ def check_peft(recorded: Recorded, commit: Commit) -> None:
 
 
 def check_known_base(recorded: Recorded) -> None:
-    """Raise HoldfastError where an adapter's base has no name that others can load."""
+    """Raise HoldfastError if an adapter's base has no name that others can load."""
     name = recorded.config.backbone.name
     if name != "embedded" and (has_short_name(name) or Path(name).is_dir()):
         raise HoldfastError(
@@ -89,9 +89,9 @@ def check_known_base(recorded: Recorded) -> None:
 
 
 def write_adapter(recorded: Recorded, commit: Commit, folder: Path, home: str) -> None:
-    """Write the adapter that turns the backbone into a commit's model, and how to ask it.
+    """Write the adapter from backbone to a commit's model, and the files of ``write_asking``.
 
-    home: where the export will lie; the embedded backbone, which no hub has, is written into its
+    home: where the export will lie. The embedded backbone, which is on no hub, is copied into its
     folder ``base``.
     """
     config = recorded.config
@@ -149,7 +149,7 @@ def load_adapted(folder: Path, precision: str) -> Any:
         if rows > len(base.get_input_embeddings().weight):
             base.resize_token_embeddings(rows, mean_resizing=False)
         model: Any = PeftModel.from_pretrained(base, folder)
-    # Given to generate, it would leave to the backbone's own settings what it does not set.
+    # As an argument of generate, what it does not set would come from the backbone's settings.
     model.generation_config = GenerationConfig.from_pretrained(folder)
     return model
 
@@ -161,14 +161,14 @@ def _tasks(recorded: Recorded, commit: Commit) -> range:
 
 
 def _targets(model: nn.Module, names: list[str]) -> list[str]:
-    """Suffixes that match ``names`` alone, else ``names`` in full; PEFT matches by suffix."""
+    """The last parts of ``names`` if only these modules have them, else ``names`` (for PEFT)."""
     endings = {name.rpartition(".")[2] for name in names}
     matches = {name for name, _ in model.named_modules() if name.rpartition(".")[2] in endings}
     return sorted(endings if matches == set(names) else names)
 
 
 def _token_rows(backbone: Backbone, trained: bool) -> dict[str, list[int]] | None:
-    """The token rows stored with the adapter, by table: those of the replay token.
+    """The token rows stored with the adapter, by table: the replay token's; None without one.
 
     A trained input row differs from the output row even when the two tables are tied. PEFT unties
     such rows only if their tables list different ones, so the head lists one more row.

@@ -1,8 +1,8 @@
-"""A complete model as one GGUF file, for llama.cpp, Ollama and LM Studio.
+"""Write a complete model as one GGUF file, for llama.cpp, Ollama and LM Studio.
 
-The file has the model's settings, its tokenizer with the chat template, and its matrices: float16
-of a float32 model, bfloat16 as it is. Llamas and Qwens with a byte-level tokenizer whose
-splitting llama.cpp knows can be written; whatever else is refused in one line.
+The file has the model's settings, its tokenizer with the chat template, and its matrices: bfloat16
+ones as they are, others in float16. Only Llamas and Qwens can be written, with a byte-level
+tokenizer whose splitting llama.cpp knows.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _WORDS = (
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _SPLITS = {_WORDS % r"\p{N}": "qwen2", _WORDS % r"\p{N}{1,3}": "llama-bpe"}
-# Half a unit in the last of float16's bits, and its smallest number.
+# float16's rounding: half a unit in its last place, and its smallest number.
 _RELATIVE, _ABSOLUTE = 2.0**-11, 2.0**-24
 
 
@@ -49,8 +49,8 @@ def convert(source: Path, file: Path, *, checked: bool = True) -> None:
     """Write the complete model of a directory, as ``save_pretrained`` leaves it, into one file.
 
     checked: read the file with transformers and compare every matrix and the tokens of a text.
-    Raises HoldfastError for a model that cannot be written, before anything is, and where what is
-    read differs from what was written by more than float16 rounds.
+    Raises HoldfastError for a model that cannot be written, before anything is, and if what is read
+    differs from the model by more than float16's rounding.
     """
     with quiet():
         model: Any = AutoModelForCausalLM.from_pretrained(source)
@@ -61,7 +61,7 @@ def convert(source: Path, file: Path, *, checked: bool = True) -> None:
 
 
 def only_the_file(folder: Path, *, checked: bool = True) -> None:
-    """Put the file in the place of the model in a directory, whose README.md stays.
+    """Replace the model in a directory by its GGUF file; README.md stays.
 
     Raises HoldfastError as :func:`convert` does.
     """
@@ -119,7 +119,7 @@ def _settings(writer: GGUFWriter, config: Any, rope: dict[str, Any]) -> None:
 
 
 def _splitting(tokenizer: Any) -> str:
-    """llama.cpp's name of how a tokenizer splits a text into words."""
+    """llama.cpp's name for the way in which a tokenizer splits a text into words."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     described = json.loads(backend.to_str()) if backend is not None else {}
     parts = described.get("pre_tokenizer") or {}
@@ -173,7 +173,7 @@ def _vocabulary(writer: GGUFWriter, model: Any, tokenizer: Any, splitting: str) 
 
 
 def _end_of_turn(model: Any, tokenizer: Any) -> int | None:
-    """Another token that ends an answer, beside the end of a sequence."""
+    """A token that ends an answer, other than the end of a sequence; None if there is none."""
     ends = model.generation_config.eos_token_id
     ends = ends if isinstance(ends, list) else [ends]
     return next((int(end) for end in ends if end not in (None, tokenizer.eos_token_id)), None)
@@ -198,7 +198,7 @@ def _tensors(model: Any, arch: MODEL_ARCH) -> Iterator[tuple[str, Tensor]]:
 
 
 def _interleaved(rows: Tensor, heads: int) -> Tensor:
-    """A head's rows in the order of llama.cpp's rotation, which pairs neighbours, not halves."""
+    """Each head's rows in the order of llama.cpp's rotation, which pairs neighbours, not halves."""
     paired = rows.reshape(heads, 2, rows.shape[0] // heads // 2, *rows.shape[1:])
     return paired.swapaxes(1, 2).reshape(rows.shape).contiguous()
 

@@ -1,9 +1,9 @@
 """Export what a memory has learned, for programs without Holdfast.
 
-``peft``: the one adapter that answers all lessons; where it is a single lesson's, with the tokens
-from which it acts (activated LoRA, Greenewald et al. 2025, 2504.12397). ``hf``: a complete model
-into which that adapter is merged, or with the facts in neurons of its MLPs. Neither has the gate or
-the list of facts. ``gguf``: the complete model in one file.
+``peft``: the one adapter of all lessons; a lesson's own comes with the tokens from which it acts
+(activated LoRA, Greenewald et al. 2025, 2504.12397). ``hf``: a complete model, with an adapter of
+all facts merged, or with the facts in neurons of its MLPs. ``gguf``: the complete model in one
+file. None of them has the gate or the list of facts.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _LONGEST = 64  # tokens of an answer in the check
 
 
 def export_memory(directory: Path, to: str, out: Path, *, checked: bool = True) -> str | None:
-    """Write the adapter or the merged model of a memory into ``out``, a new or empty directory.
+    """Write the adapter or the complete model of a memory into ``out``, a new or empty directory.
 
     checked: load what was written with transformers and PEFT alone, and ask it up to 20 of the
-    facts that it should answer; returns how many were right. Raises HoldfastError where the memory
-    is not consolidated in that form or its weights answer no fact, and where what was written
-    answers otherwise.
+    facts that it should answer; returns a sentence on how many were right. Raises HoldfastError if
+    the memory has no weights of that form, if these answer no fact, or if what was written answers
+    otherwise.
     """
     check_format(to)
     check_place(out)
@@ -89,7 +89,7 @@ def export_memory(directory: Path, to: str, out: Path, *, checked: bool = True) 
 
 @dataclass(frozen=True)
 class _Learned:
-    """What is written. facts: the questions and answers that it gives."""
+    """The weights to write. facts: the questions that they answer, and the answers."""
 
     file: str
     facts: list[tuple[str, str]]
@@ -98,7 +98,7 @@ class _Learned:
 
 
 def _learned(memory: Memory, to: str) -> _Learned:
-    """The adapter or neurons to be written. HoldfastError where there are none for that form."""
+    """The adapter or neurons to write; HoldfastError if there are none of that form."""
     lessons, neurons = memory.record.lessons, memory.record.all_neurons
     files = {lesson.file for lesson in lessons}
     if not files:
@@ -136,7 +136,7 @@ def _write_adapter(
 
 
 def _adapted(model: Any, state: State, invocation: Sequence[int]) -> Any:
-    """PEFT's model with the adapter on it."""
+    """PEFT's model with the adapter."""
     shape = shape_like(model, state, LessonSettings().scale)
     with quiet():
         wrapped = get_peft_model(model, shape.config(invocation))
@@ -161,7 +161,7 @@ def _check(
     form: ChatForm,
     facts: Sequence[tuple[str, str]],
 ) -> str:
-    """Ask what was written to ``folder``, which becomes ``out``, without Holdfast's own passes."""
+    """Ask the export in ``folder`` (later ``out``) by plain ``generate``; raise if it is wrong."""
     model = _loaded(folder, to, base)
     asked = facts[:: max(1, len(facts) // _CHECKED)][:_CHECKED]
     wrong = []

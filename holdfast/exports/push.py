@@ -9,7 +9,7 @@ from holdfast.core.errors import HoldfastError
 
 
 def check_repository(repository: str) -> None:
-    """Raise HoldfastError unless the hub may have a repository of this name."""
+    """Raise HoldfastError unless this is a valid name of a repository."""
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
@@ -24,8 +24,8 @@ def check_repository(repository: str) -> None:
 def push(folder: Path, repository: str, *, private: bool = False) -> str:
     """Upload every file of an export; return the address of the repository.
 
-    repository: of the hub, made if it is new, private if asked; the token is that of
-    ``hf auth login`` or ``HF_TOKEN``. What an earlier upload left there stays.
+    repository: on the hub, made if it is new, private if asked; the token is that of
+    ``hf auth login`` or ``HF_TOKEN``. Files of earlier uploads stay there.
     Raises HoldfastError with the command that uploads again; ``folder`` is left as it is.
     """
     try:
@@ -43,7 +43,7 @@ def upload(
 ) -> str:
     """Upload every file of a folder in one commit; return the address of the repository.
 
-    instead: a pattern of files that are removed there unless the folder has them.
+    instead: a pattern; files there that match it are removed unless the folder has them.
     Raises HoldfastError with the hub's reason.
     """
     check_repository(repository)
@@ -65,7 +65,7 @@ def upload(
 
 
 def reason(error: Exception, may: str) -> str:
-    """Why the hub did not do it, and what to check. may: what a token has to be allowed."""
+    """Why a request to the hub failed, and what to check; may: what the token has to allow."""
     status = getattr(getattr(error, "response", None), "status_code", None)
     why = _line(getattr(error, "server_message", None) or error)
     if status is None:

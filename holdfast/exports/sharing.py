@@ -1,4 +1,4 @@
-"""A memory on the Hugging Face hub: what it has committed, with a card, there and back."""
+"""Push a memory, as it is committed, to the Hugging Face hub, with a card; pull it from there."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def push_memory(
     """Upload a memory; return the address of the repository.
 
     repository: USER/NAME, made if it is new, private unless ``public``; an adapter that the memory
-    no longer has is removed there, and stays in the repository's history. list_facts: show them in
-    the card too. Raises HoldfastError where nothing is learned, where the model has no name that
+    no longer has is removed there, and stays in the repository's history; list_facts: show the
+    facts in the card too. Raises HoldfastError if nothing is learned, if the model has no name that
     others know, and with the hub's reason.
     """
     if not memory.horizon:
@@ -67,10 +67,10 @@ def push_memory(
             record = memory.record
             make_folder(folder / LESSONS)
             for file in sorted(record.files):
-                read_lesson(memory.directory, file)  # raises where it is damaged
+                read_lesson(memory.directory, file)  # raises if it is damaged
                 shutil.copyfile(memory.directory / LESSONS / file, folder / LESSONS / file)
             write_batches(folder / FACTS_FILE, memory.tasks)
-            # Of what is forgotten the repository has no word.
+            # The repository must not name forgotten questions.
             write_record(folder, replace(record, forgotten=()))
         (folder / "README.md").write_text(_card(memory, repository, list_facts), encoding="utf-8")
         return upload(
@@ -87,8 +87,8 @@ def pull_memory(
 ) -> Memory:
     """Download a memory into ``out``, a new or empty directory; return it.
 
-    revision: a branch, tag or commit; report(done, total, what): bytes. Every file is read before
-    ``out`` is there, and nothing but a memory's own files is taken.
+    revision: a branch, tag or commit; report(done, total, what): bytes. Only a memory's own files
+    are downloaded, and all are checked before ``out`` is created.
     Raises HoldfastError for what is no memory, or a damaged one, and with the hub's reason.
     """
     check_place(out)
@@ -106,14 +106,14 @@ def pull_memory(
                 shutil.copyfile(download / file, folder / file)
             make_folder(folder / LESSONS)
             for file in sorted(read_record(folder).files):
-                read_lesson(download, file)  # raises where it is missing or damaged
+                read_lesson(download, file)  # raises if it is missing or damaged
                 shutil.copyfile(download / LESSONS / file, folder / LESSONS / file)
-            Memory(folder)  # raises where the list is not that of the lessons
+            Memory(folder)  # raises if the list is not that of the lessons
     return Memory(out)
 
 
 def _download(repository: str, revision: str | None, folder: Path, report: Report) -> None:
-    """A memory's files of one commit."""
+    """Download a memory's files of one commit."""
     from huggingface_hub import HfApi, snapshot_download
 
     try:

@@ -1,7 +1,7 @@
-"""Anchors and an allocation rule for somebody's own training loop.
+"""Anchors and an allocation rule for your own training loop.
 
-:class:`Anchored` holds a method beside a PEFT model and calls its functions in the order of
-alg. app-task-boundary; the loop, the optimiser and the data stay where they are::
+:class:`Anchored` holds the method of a PEFT model and calls its functions in the order of
+alg. app-task-boundary; the loop, the optimiser and the data remain yours::
 
     anchored = Anchored(model, tokenizer, anchors=["kfac", "replay"], allocation="merge")
     for task in tasks:
@@ -65,10 +65,11 @@ from holdfast.model.lora import LoraWorkspace
 
 
 class Anchored:
-    """A method beside a PEFT model: what the loop calls, and all that it has to save.
+    """The method of a PEFT model: what a training loop calls, and all that it has to save.
 
     completed: tasks learned; terms: each term of the last minibatch, unweighted, for a log;
-    begin_with, stop_tokens: with which samples begin and end; given_begin: with which general text.
+    begin_with, stop_tokens: tokens that begin and end a replay sample; given_begin: those before
+    the random token of a general text.
     """
 
     def __init__(
@@ -84,14 +85,14 @@ class Anchored:
         batch_size: int = 8,
         seed: int = 42,
     ) -> None:
-        """Look at the model; nothing of it is changed.
+        """Check the model; its weights are not changed.
 
-        model: a PEFT model with one active LoRA adapter, of one process; what is in the adapter is
-        the start. anchors: names, or their settings by name, plug-ins included; allocation: a name,
-        or one name with its settings. sampling: how anchors sample the model, curvature: how it is
-        taken, both as in a run's configuration. begin_with: token ids that every sample begins
-        with, ``chat`` for those of a conversation, the model's first token by default; batch_size:
-        of samples in a step. Raises HoldfastError for what cannot be done.
+        model: a PEFT model with one active LoRA adapter, in one process; learning starts from its
+        factors. anchors: names, or settings by name, plug-ins included; allocation: a name, or one
+        name with its settings; sampling, curvature: settings as in a run's configuration;
+        begin_with: token ids that every sample begins with, ``chat`` for those of the template; by
+        default a replay sample begins with the model's first token; batch_size: samples in a step.
+        Raises HoldfastError if the model or a setting is not supported.
         """
         check_alone()
         self.workspace = LoraWorkspace(model)
@@ -118,22 +119,22 @@ class Anchored:
 
     @property
     def replay(self) -> Any:
-        """The settings of the data anchor; None when the method has none."""
+        """The settings of the data anchor; None if the method has none."""
         data = [anchor for anchor in self.anchors.values() if anchor.needs.replay]
         return data[0].config if data else None
 
     def needs(self, what: str) -> bool:
-        """Whether an anchor needs something, by its name in ``Needs``."""
+        """Whether an anchor needs ``what``, a field of ``Needs``."""
         return any(getattr(anchor.needs, what) for anchor in self.anchors.values())
 
     def begin(
         self, sequences: Iterable[Sequence[int]], labels: Iterable[Sequence[int]] | None = None
     ) -> None:
-        """Begin the next task, or go on with the one that a loaded state is in the middle of.
+        """Begin the next task, or continue the unfinished task of a loaded state.
 
-        sequences: the token ids of each of its training sequences, in task order; labels: alike,
-        with -100 at the tokens that are not trained on. Raises HoldfastError for an empty task, for
-        what is no token ids, and for other sequences than those the loaded state began with.
+        sequences: token ids of every training sequence, in task order; labels: of the same shape,
+        -100 at tokens that are not trained on. Raises HoldfastError for an empty task, for anything
+        but token ids, and if an unfinished task was begun with other sequences.
         """
         given = TaskSequences.of(sequences, labels)
         self.workspace.check_active()
@@ -184,9 +185,9 @@ class Anchored:
     ) -> Tensor:
         """The whole objective on a collated batch, a scalar, to call ``backward`` on.
 
-        compute: the loss of a model on a batch, by default the one that the model returns; the
-        anchors' terms are added to it. accumulation: of how many minibatches a step is made; as
-        usual the caller divides what is returned by it. Raises HoldfastError for less than 1.
+        compute: a function of model and batch that returns the loss to which the anchors' terms are
+        added, by default the model's own; accumulation: minibatches per step; as usual, the caller
+        divides the returned value by it. Raises HoldfastError if it is less than 1.
         """
         fraction = 1 / whole_number("accumulation", accumulation)
         teacher = self.teacher_states(batch)
@@ -195,13 +196,13 @@ class Anchored:
         return self.objective(batch, loss, teacher, fraction=fraction)
 
     def teacher_states(self, batch: Mapping[str, Any]) -> Tensor | None:
-        """The previous model's last hidden states [batch, length, d], if an anchor needs them.
+        """The previous model's last hidden states [batch, length, d]; None if no anchor needs them.
 
-        To be called before the forward pass on the batch.
+        Call it before the forward pass on the batch.
         """
         task, _ = self._open(), tensors_of(batch)
         if task.replay and self.replay is not None:
-            task.replay_states(self)  # asked once; factors must not move after the forward pass
+            task.replay_states(self)  # exchanges the factors, so not after the forward pass
         if self.completed == 0 or not self.needs("teacher"):
             return None
         return task.previous(self).states(batch)
@@ -215,11 +216,11 @@ class Anchored:
         fraction: float,
         scaled: bool = False,
     ) -> Tensor:
-        """The objective of one minibatch from the loss that was computed on it, a scalar.
+        """Add the anchors' terms to the loss of one minibatch; return the objective, a scalar.
 
-        The loss was computed within ``reader.capturing()``. teacher: from :meth:`teacher_states`;
-        fraction: 1 / minibatches in the step; scaled: the loss is divided by that already (as by
-        the tokens of the whole step), and so is what is added; otherwise the caller divides.
+        loss: computed within ``reader.capturing()``; teacher: from :meth:`teacher_states`;
+        fraction: 1 / minibatches per step; scaled: the loss has this factor already (as a mean over
+        the whole step's tokens has), and the terms get it too; otherwise the caller multiplies.
         Source: eq. app-fit, eq. app-objective.
         """
         task, factor = self._open(), fraction if scaled else 1.0
@@ -251,15 +252,14 @@ class Anchored:
         whole = terms.fit if terms.rest is None else terms.fit + terms.rest
         with torch.autocast(self.reader.device.type, enabled=False):
             penalty = self.allocation.penalty(self.allocation_state, self.workspace)
-        if penalty is not None:  # in every minibatch of a step, so once in sum (app:olora)
+        if penalty is not None:  # in every minibatch of a step: once in their mean (app:olora)
             whole = whole + penalty
         whole = factor * whole
-        if path is not None:  # what never goes backward, a spike say, is no part of a step
+        if path is not None:  # so a minibatch without a backward pass is no part of a step
             whole.register_hook(lambda _: task.add_gradient(path))
         return whole
 
     def _fit_gradient(self, task: Task, path: Tensor, scale: float) -> dict[str, Tensor]:
-        """The gradient of a minibatch's fit term, by the factor's name."""
         parameters = self.workspace.parameters()
         task.forget_discarded(parameters)
         gradients: Sequence[Tensor | None] = torch.autograd.grad(
@@ -279,14 +279,14 @@ class Anchored:
     def _projection(
         self, batch: Mapping[str, Any], hidden: Tensor, teacher: Tensor | None
     ) -> Projection:
-        """The predicted tokens of a batch: those that are trained on."""
+        """The predicted tokens of a batch that are trained on."""
         ids, real, trained, _ = tensors_of(batch)
         chosen = trained[:, 1:] & real[:, :-1]
         states = None if teacher is None else teacher[:, :-1][chosen]
         return Projection(self.reader, hidden[:, :-1][chosen], states, ids[:, 1:][chosen])
 
     def _replayed(self, task: Task) -> Projection | None:
-        """The next replay minibatch, through the student."""
+        """The student's predictions on the next replay minibatch; None if there is no replay."""
         if self.replay is None or not task.replay:
             return None
         chosen = task.next_replay(self.seed, self.batch_size)
@@ -294,7 +294,7 @@ class Anchored:
         return self.reader.written([task.replay[i] for i in chosen], teacher, len(self.begin_with))
 
     def _general(self, task: Task) -> Projection | None:
-        """The next minibatch of general text, if any is held."""
+        """The student's predictions on the next general minibatch; None if no anchor has text."""
         texts = (anchor.text(self.states[name]) for name, anchor in self.anchors.items())
         task.text = task.text or next(filter(None, texts), None)
         if (text := task.text) is None:
@@ -303,22 +303,19 @@ class Anchored:
         return self.reader.written([text.sequences[i] for i in chosen], text.states.rows(chosen))
 
     def adjust_gradient(self) -> None:
-        """Let the allocation rule change the gradient; before it is clipped."""
+        """Let the allocation rule change the gradient; call this before it is clipped."""
         self._open().adjusted = True
         self.allocation.adjust_gradient(self.allocation_state, self.workspace)
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Around the optimiser's step: the anchors see where it went."""
+        """Make the optimiser's step within this block: the anchors compare before and after."""
         self.before_step()
         yield
         self.after_step()
 
     def before_step(self) -> None:
-        """The gradient is complete and clipped; the optimiser is about to make a step.
-
-        Within accelerate's ``accumulate`` its optimiser makes none on most minibatches.
-        """
+        """Call this after clipping, just before ``optimizer.step()``, which accelerate may skip."""
         task = self._open()
         if changes_gradient(self.allocation) and not (task.adjusted or is_accumulating()):
             raise HoldfastError(
@@ -330,12 +327,12 @@ class Anchored:
             task.before = self.workspace.copied()
 
     def after_step(self) -> None:
-        """The optimiser has made a step."""
+        """Call this just after ``optimizer.step()``."""
         task = self._open()
         if task.before is None:
             return
         after = {name: factor.detach() for name, factor in self.workspace.parameters().items()}
-        no_step = is_accumulating() or not task.fit_gradient  # or a minibatch that is left out
+        no_step = is_accumulating() or not task.fit_gradient  # or a skipped minibatch
         if no_step and all(factor.equal(task.before[name]) for name, factor in after.items()):
             task.before = None
             return
@@ -379,17 +376,17 @@ class Anchored:
         remember(self)
 
     def save(self, directory: str | Path) -> None:
-        """Write all that has to be remembered to ``directory``/holdfast.safetensors, atomically.
+        """Write the whole state to ``directory``/holdfast.safetensors, atomically.
 
-        In the middle of a task too, between two steps. It holds the factors and, where the rule
-        merges, the dense matrices. Raises HoldfastError when it cannot be written.
+        Call it between two tasks or two steps. The file holds the factors too and, if the rule
+        merges, the dense matrices. Raises HoldfastError if it cannot be written.
         """
         state.save(self, Path(directory))
 
     def load(self, directory: str | Path) -> None:
-        """Set the model, the anchors and the rule to a saved state; then :meth:`begin` goes on.
+        """Restore the model, the anchors and the rule from a saved state; :meth:`begin` continues.
 
-        Raises HoldfastError when it is missing, damaged, or of another method or model.
+        Raises HoldfastError if it is missing, damaged, or of another method or model.
         """
         state.load(self, Path(directory))
 

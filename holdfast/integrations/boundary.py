@@ -1,4 +1,4 @@
-"""Between two tasks: samples of the model, and its curvature on sequences."""
+"""What an Anchored takes from its model between two tasks: samples, curvature, gradients."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def needs_general_curvature(anchored: Anchored) -> bool:
 
 
 def samples_before(anchored: Anchored, number: int) -> tuple[list[list[int]], list[list[int]]]:
-    """Samples of the model before task ``number``: for replay, and of general text."""
+    """Sample the model before task ``number``: replay sequences and general texts."""
     reader, sampling, stop = anchored.reader, anchored.sampling, anchored.stop_tokens
     replay: list[list[int]] = []
     if number > 1 and (anchored.needs("replay") or anchored.needs("curvature")):
@@ -55,9 +55,9 @@ def samples_before(anchored: Anchored, number: int) -> tuple[list[list[int]], li
 
 
 def general_text(anchored: Anchored, number: int, count: int) -> list[list[int]]:
-    """What the model writes before task ``number`` from so many random tokens.
+    """Let the model continue ``count`` random tokens before task ``number``.
 
-    They stand behind ``begin_with``, where that was given.
+    If ``begin_with`` was given, it precedes every random token.
     """
     weight: Any = anchored.reader.head.weight
     source = generator(anchored.seed, "general text", number)
@@ -70,7 +70,7 @@ def general_text(anchored: Anchored, number: int, count: int) -> list[list[int]]
 def written_by(
     anchored: Anchored, replay: Sequence[list[int]], general: Sequence[list[int]]
 ) -> TaskSequences:
-    """Samples for replay and of general text; what they begin with is not trained on."""
+    """Samples for replay and of general text, with label -100 at tokens that were given."""
     lengths = [len(anchored.begin_with)] * len(replay)
     lengths += [len(anchored.given_begin) + 1] * len(general)
     rows = [*replay, *general]
@@ -79,7 +79,7 @@ def written_by(
 
 
 def text_before(anchored: Anchored, count: int) -> Text:
-    """General text of the untouched model with its states."""
+    """Sample ``count`` general texts from the untouched model; return them with its states."""
     sequences = general_text(anchored, 1, count)
     refuse_no_text(sequences)
     states = anchored.reader.states_of(sequences)
@@ -102,7 +102,7 @@ def positions_on(anchored: Anchored, texts: TaskSequences, draw: Draw, count: in
 def sequence_gradient(
     anchored: Anchored, sequences: TaskSequences, index: int
 ) -> dict[str, Tensor]:
-    """The gradient of the mean cross-entropy of one sequence, without dropout."""
+    """The gradient of the mean cross-entropy of one sequence's trained tokens, without dropout."""
     reader, parameters = anchored.reader, anchored.workspace.parameters()
     ids, _, trained, _ = tensors_of(sequences.batch(index, reader.device))
     with reader.answering(), torch.enable_grad():
@@ -124,10 +124,10 @@ def _data(anchored: Anchored, texts: TaskSequences, draw: Draw) -> CurvatureData
 def samples(
     reader: Reader, prompts: Sequence[Sequence[int]], settings: Sampling, stop: set[int], seed: int
 ) -> list[list[int]]:
-    """A continuation of every prompt by ``generate``, the prompt before it; empty ones dropped.
+    """Continue every prompt with ``generate``; return prompt and continuation if it is not empty.
 
     prompts: token ids, all of one length; stop: the tokens that end a sequence, which stay in it;
-    seed: of the draws, which leave the global generators alone.
+    seed: of the draws; the global generators do not change.
     Source: eq. app-replay-generate, eq. app-replay-buffer.
     """
     written: list[list[int]] = []
@@ -158,7 +158,7 @@ def samples(
 
 @contextmanager
 def _plain_generation(reader: Reader) -> Iterator[None]:
-    """Within the block nothing that the model's own generation_config says is part of a draw."""
+    """Within the block the model's own generation_config is replaced by the default one."""
     owners = [owner for owner in (reader.model, reader.base) if "generation_config" in vars(owner)]
     configs = [owner.generation_config for owner in owners]
     for owner in owners:
@@ -171,10 +171,10 @@ def _plain_generation(reader: Reader) -> Iterator[None]:
 
 
 def given_beginning(begin_with: Sequence[int] | str | None, tokenizer: Any) -> list[int]:
-    """What samples were asked to begin with: token ids, or what a chat begins with; empty for none.
+    """The token ids of ``begin_with``: the given ones, or a chat's first ones; empty for None.
 
-    Raises HoldfastError for what is neither token ids nor ``chat``, and for a tokenizer without a
-    usable chat template.
+    Raises HoldfastError if it is neither token ids nor ``chat``, and for ``chat`` without a
+    tokenizer or with an unusable chat template.
     """
     if begin_with == "chat":
         if tokenizer is None:
@@ -191,7 +191,7 @@ def given_beginning(begin_with: Sequence[int] | str | None, tokenizer: Any) -> l
 
 
 def check_tokens(ids: Sequence[int], vocabulary: int) -> None:
-    """Raise HoldfastError where samples are to begin with what is no token of so many."""
+    """Raise HoldfastError if an id is not in the vocabulary, 0 to ``vocabulary`` - 1."""
     for token in ids:
         if not 0 <= token < vocabulary:
             raise HoldfastError(
@@ -200,9 +200,9 @@ def check_tokens(ids: Sequence[int], vocabulary: int) -> None:
 
 
 def beginnings(tokenizer: Any, base: Any) -> list[int]:
-    """The tokens that a sample begins with where nothing else is said: the model's first one.
+    """The tokens that a sample begins with by default: the BOS token, or else the EOS token.
 
-    Raises HoldfastError for a model without one.
+    Raises HoldfastError if the model has neither.
     """
     for name in ("bos_token_id", "eos_token_id"):
         for owner in (tokenizer, getattr(base, "generation_config", None), base.config):
@@ -216,7 +216,7 @@ def beginnings(tokenizer: Any, base: Any) -> list[int]:
 
 
 def stop_tokens(tokenizer: Any, base: Any) -> set[int]:
-    """The tokens that end what the model writes."""
+    """The tokens that end a sample: every EOS token of tokenizer, generation config and model."""
     tokens: set[Any] = set()
     for owner in (tokenizer, getattr(base, "generation_config", None), base.config):
         token = getattr(owner, "eos_token_id", None)

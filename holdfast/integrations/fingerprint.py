@@ -1,4 +1,4 @@
-"""A few numbers of a base model, by which a state knows the model that it was made with."""
+"""A few numbers of a base model, by which a state recognises the model that it was made with."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from holdfast.core.errors import HoldfastError
 
-_PARAMETERS, _NUMBERS = 8, 8  # read at most; of each
+_PARAMETERS, _NUMBERS = 8, 8  # parameters read at most; numbers of each
 _PLAIN = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-# What bfloat16 and float16 round off, and what float16 takes for 0.
+# The relative rounding of bfloat16, and the smallest number of float16.
 _ROUNDED, _SMALL = 2**-8, 2**-24
 
 Fingerprint = Mapping[str, Mapping[str, Any]]
@@ -22,25 +22,25 @@ Fingerprint = Mapping[str, Mapping[str, Any]]
 def fingerprint_of(base: Any) -> dict[str, dict[str, Any]]:
     """Numbers at fixed places of parameters that neither training nor a merge changes.
 
-    base: the model below the adapters. By a parameter's name: places, each [row, column] of the
-    matrix [its first dimension, all others], in the first half of the rows, since tokens are added
-    at the end; numbers, what stands there. Empty where no such parameter holds plain numbers.
+    base: the model without adapters. Returns, by a parameter's name, places: each [row, column] of
+    the matrix [its first dimension, all others], in the first half of the rows, since tokens are
+    added at the end; numbers: the values there. Empty if all such parameters are quantized.
     """
     kept = _kept(base)
     if not kept:
         return {}
     names = list(kept)
     count = min(len(names), _PARAMETERS - 1)
-    largest = max(names, key=lambda name: kept[name].numel())  # the embedding, mostly
+    largest = max(names, key=lambda name: kept[name].numel())  # usually the embedding
     chosen = dict.fromkeys([largest, *(names[i * len(names) // count] for i in range(count))])
     return {name: _read(kept[name], _places(kept[name])) for name in chosen}
 
 
 def check_base(base: Any, made_with: Fingerprint) -> None:
-    """Raise HoldfastError where ``base`` is not the model of which the fingerprint was taken.
+    """Raise HoldfastError if ``base`` is not the model of which the fingerprint was taken.
 
-    The same model in another precision is the same, and so is one with more tokens; parameters that
-    it does not have, or holds quantized, are passed over.
+    It may have another precision and more tokens; parameters that it does not have, or has
+    quantized, are skipped.
     """
     kept = _kept(base)
     for name, read in made_with.items():
@@ -64,7 +64,7 @@ def _is_same(parameter: Tensor, read: Mapping[str, Any]) -> bool:
 
 
 def _kept(base: Any) -> dict[str, Tensor]:
-    """The parameters that no adapter stands on, by name; a tied one by each of its names."""
+    """The plain parameters outside adapted layers, by name; a tied one under each of its names."""
     adapted = {
         id(parameter)
         for module in filter(lambda module: isinstance(module, BaseTunerLayer), base.modules())
@@ -78,7 +78,7 @@ def _kept(base: Any) -> dict[str, Tensor]:
 
 
 def _is_plain(parameter: Tensor) -> bool:
-    """Whether its numbers are what the model computes with, and are there."""
+    """Whether a parameter is not quantized, not on the meta device and not empty."""
     plain = type(parameter) is nn.Parameter and parameter.dtype in _PLAIN
     return plain and not parameter.is_meta and parameter.dim() > 0 and parameter.numel() > 0
 

@@ -30,22 +30,22 @@ from holdfast.integrations.method import shown
 from holdfast.integrations.reader import tensors_of
 from holdfast.integrations.state import FILE
 
-_Trainer: Any = Trainer  # whose methods have types in part
+_Trainer: Any = Trainer  # its methods are only partly typed
 
 
 class AnchoredTrainer(_Trainer):  # type: ignore[misc]
-    """What :func:`with_anchors` puts before a Trainer's class.
+    """The class that :func:`with_anchors` mixes into a Trainer's class.
 
-    anchored: the method and what it remembers; hand it to the next task's trainer.
+    anchored: the method with its state; give it to the next task's trainer.
     """
 
     anchored: Anchored
 
     def __init__(self, *given: Any, anchored: Anchored | Mapping[str, Any], **options: Any) -> None:
-        """anchored: that of the task before, or the keyword arguments of a new one.
+        """anchored: the previous task's, or the keyword arguments of a new one.
 
-        The rest is the trainer's own. Raises HoldfastError for another model than before, and for
-        what :class:`~holdfast.integrations.Anchored` refuses.
+        The other arguments are the trainer's. Raises HoldfastError if the model is not the previous
+        task's, and for all that :class:`~holdfast.integrations.Anchored` refuses.
         """
         _check_given(anchored)
         super().__init__(*given, **options)
@@ -74,9 +74,9 @@ class AnchoredTrainer(_Trainer):  # type: ignore[misc]
         self.add_callback(_Steps(anchored))
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **options: Any) -> Any:
-        """Learn the next task; with ``resume_from_checkpoint`` go on with it, to the same bits.
+        """Learn the next task; with ``resume_from_checkpoint`` continue it, bit for bit.
 
-        Raises HoldfastError where a checkpoint has no state of the anchors.
+        Raises HoldfastError if the checkpoint has no state of the anchors.
         """
         place = resume_from_checkpoint
         if place is True:
@@ -101,7 +101,7 @@ class AnchoredTrainer(_Trainer):  # type: ignore[misc]
         result = super().train(resume_from_checkpoint=place or None, **options)
         best = self.state.best_model_checkpoint
         if self.args.load_best_model_at_end and best:
-            self.anchored.load(best)  # the factors are those of that step, and so is the rest
+            self.anchored.load(best)  # the trainer has loaded only that step's factors
             self.anchored.begin(*sequences)
         self.anchored.end()
         return result
@@ -113,7 +113,7 @@ class AnchoredTrainer(_Trainer):  # type: ignore[misc]
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
-        """The trainer's loss and the anchors' terms, while it trains; otherwise its loss."""
+        """The trainer's loss, and in training the anchors' terms too."""
         given = {"return_outputs": return_outputs, "num_items_in_batch": num_items_in_batch}
         if not model.training or self.anchored.task is None:
             return super().compute_loss(model, inputs, **given)
@@ -135,7 +135,7 @@ class AnchoredTrainer(_Trainer):  # type: ignore[misc]
         return (total, outputs) if return_outputs else total
 
     def _is_scaled(self, num_items_in_batch: Any) -> bool:
-        """Whether the trainer's loss is a part of the whole step's, so that nobody divides it."""
+        """Whether the trainer's loss is divided for gradient accumulation already."""
         declared: bool | None = getattr(self, "loss_is_scaled_for_ga", None)
         if declared is not None:
             return declared
@@ -147,7 +147,7 @@ class AnchoredTrainer(_Trainer):  # type: ignore[misc]
         return super()._clip_grad_norm(model)
 
     def log(self, logs: dict[str, float], *given: Any, **options: Any) -> None:
-        """Also the mean of the trainer's loss and of each anchor's term since then, unweighted."""
+        """Log also the means of the trainer's loss and of each anchor's unweighted term."""
         if "loss" in logs:
             means = {name: float(sum(values) / len(values)) for name, values in self._terms.items()}
             logs |= {f"anchors/{name}": mean for name, mean in means.items()}
@@ -156,7 +156,7 @@ class AnchoredTrainer(_Trainer):  # type: ignore[misc]
 
 
 class _Steps(TrainerCallback):  # type: ignore[misc]
-    """Around the optimiser's step, and beside a checkpoint."""
+    """Calls the anchors around every optimiser step, and saves their state in every checkpoint."""
 
     def __init__(self, anchored: Anchored) -> None:
         self._anchored = anchored
@@ -166,7 +166,7 @@ class _Steps(TrainerCallback):  # type: ignore[misc]
             self._anchored.task.forget_step()
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if args.max_grad_norm <= 0:  # nothing was clipped, so nothing was adjusted before
+        if args.max_grad_norm <= 0:  # no clipping, in which it would have been adjusted
             self._anchored.adjust_gradient()
         self._anchored.before_step()
 
@@ -178,16 +178,16 @@ class _Steps(TrainerCallback):  # type: ignore[misc]
 
 
 def with_anchors(trainer: type) -> Any:
-    """A Trainer's class with anchors: it takes one more argument, ``anchored``.
+    """A subclass of a Trainer's class with anchors: it takes one more argument, ``anchored``.
 
-    trainer: transformers' ``Trainer`` or a class of it whose ``compute_loss`` runs the model, such
-    as TRL's ``SFTTrainer``.
+    trainer: transformers' ``Trainer`` or a subclass of it whose ``compute_loss`` runs the model,
+    such as TRL's ``SFTTrainer``.
     """
     return type(f"Anchored{trainer.__name__}", (AnchoredTrainer, trainer), {})
 
 
 def _check_given(anchored: Any) -> None:
-    """Raise HoldfastError for what is neither an Anchored nor the keyword arguments of one."""
+    """Raise HoldfastError unless it is an Anchored, or the keyword arguments of one."""
     if isinstance(anchored, Anchored):
         return
     if not isinstance(anchored, Mapping):

@@ -36,7 +36,7 @@ class AnchorCallback(Callback):
     ) -> None:
         """sequences, labels: of the task, as ``Anchored.begin`` takes them."""
         self._anchored, self._sequences, self._labels = anchored, sequences, labels
-        self._loaded: dict[str, Any] | None = None  # a checkpoint's, until the model is placed
+        self._loaded: dict[str, Any] | None = None  # a checkpoint's state, until training begins
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._restore()
@@ -61,14 +61,14 @@ class AnchorCallback(Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        self._anchored.after_step()  # nothing where the batch made no step
+        self._anchored.after_step()  # does nothing if the batch made no step
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._anchored.end()
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._restore()
-        if self._anchored.task is not None:  # a finished fit's last checkpoint: no step is left
+        if self._anchored.task is not None:  # resumed from the end of a fit: no step is left
             self.on_train_start(trainer, pl_module)
             self.on_train_end(trainer, pl_module)
 
@@ -77,9 +77,9 @@ class AnchorCallback(Callback):
         return {"header": json.dumps(header), "tensors": tensors}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take a checkpoint's state; it is set where training begins.
+        """Keep a checkpoint's state until training begins.
 
-        Lightning moves and converts the model only then, and float32 masters would be rounded.
+        Lightning moves and converts the model only then, which would round float32 masters.
         """
         self._loaded = state_dict
 

@@ -1,4 +1,4 @@
-"""The anchors and the allocation rule that a caller names, plug-ins included."""
+"""Build the anchors and the allocation rule that a caller names; check its arguments."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ Settings = Mapping[str, Any]
 
 
 def anchors_of(given: Sequence[str] | Mapping[str, Settings | None]) -> dict[str, Anchor]:
-    """The anchors of these names, in the order in which a method's tag has them.
+    """Build the anchors of these names, in the order of a method's tag.
 
-    None for the settings of one is its defaults.
-    Raises HoldfastError for what is no list of names, an unknown one, wrong settings, and two data
-    anchors.
+    given: names, or settings by name (None: the defaults). Raises HoldfastError for anything else,
+    an unknown name, wrong settings, or two data anchors.
     """
     kinds = known_anchors()
     if isinstance(given, str) or not isinstance(given, Iterable):
@@ -48,7 +47,7 @@ def anchors_of(given: Sequence[str] | Mapping[str, Settings | None]) -> dict[str
 
 
 def allocation_of(given: str | Mapping[str, Settings | None]) -> tuple[str, Allocation]:
-    """The allocation rule of this name; HoldfastError for an unknown one or wrong settings."""
+    """Build the allocation rule of this name; HoldfastError if it or its settings are wrong."""
     kinds = known_allocations()
     settings = {given: None} if isinstance(given, str) else given
     if not isinstance(settings, Mapping):
@@ -77,7 +76,7 @@ def _name(given: Any) -> str:
 
 
 def built(kind: type[AnyConfig], settings: Any, source: str) -> AnyConfig:
-    """Settings of a kind, None for its defaults; HoldfastError for wrong ones, naming source."""
+    """Build settings (None: the defaults); HoldfastError naming ``source`` if they are wrong."""
     if settings is not None and not isinstance(settings, Mapping):
         raise HoldfastError(
             f"{source} = {shown(settings)}: give settings by name, or None for the defaults"
@@ -120,7 +119,7 @@ def check_settings(sampling: Sampling, anchors: Mapping[str, Anchor]) -> None:
 
 
 def check_alone() -> None:
-    """Raise HoldfastError where several processes train together."""
+    """Raise HoldfastError if several processes train together."""
     distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
     processes = torch.distributed.get_world_size() if distributed else 1
     if processes > 1:
@@ -128,6 +127,6 @@ def check_alone() -> None:
 
 
 def shown(value: Any) -> str:
-    """What somebody gave, for a message: one line of at most 60 characters."""
+    """An argument, for an error message: one line of at most 60 characters."""
     text = " ".join(repr(value).split())
     return text if len(text) <= 60 else f"{text[:57]}..."

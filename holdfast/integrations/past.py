@@ -11,19 +11,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# By model, of each adapter by its name: how many tasks it has learned.
+# The number of tasks learned, by model and by the adapter's name.
 _learned: WeakKeyDictionary[Any, dict[str, int]] = WeakKeyDictionary()
 
 
 def remember(anchored: Anchored) -> None:
-    """Note the tasks that the model has learned, where something holds them."""
+    """Note how many tasks the model has learned, if anchors or the rule remember them."""
     if anchored.completed and (anchored.anchors or anchored.allocation_state):
         workspace = anchored.workspace
         _learned.setdefault(workspace.model, {})[workspace.adapter] = anchored.completed
 
 
 def warn_of_a_lost_past(anchored: Anchored) -> None:
-    """Warn where a first task is begun on a model whose tasks another Anchored holds."""
+    """Warn if a first task begins on a model that has learned tasks with another Anchored."""
     workspace = anchored.workspace
     tasks = _learned.get(workspace.model, {}).get(workspace.adapter, 0)
     if tasks and not anchored.completed:

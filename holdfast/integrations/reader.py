@@ -1,7 +1,7 @@
-"""Hidden states and logits of somebody's PEFT model, as anchors look at them.
+"""Hidden states and logits of a user's PEFT model, for the anchors.
 
-The model stays as it is: its decoder and its output head are called, and what the decoder gives
-inside somebody else's forward pass is seen by a hook, whatever computes the loss from it.
+The model is not changed: its decoder and its output head are called, and a hook captures the
+decoder's output in the user's own forward pass, whatever computes the loss from it.
 Under every allocation rule the student before its first step is the previous model, so a copy of
 its factors is enough to ask it later, and no second model is kept.
 """
@@ -30,7 +30,7 @@ class Reader:
     """model: a PEFT model of a causal language model; head: its output layer."""
 
     def __init__(self, model: Any) -> None:
-        """Raises HoldfastError where logits are more than the head of the last hidden states."""
+        """Raises HoldfastError if the logits are not ``head(last hidden states)``, unadapted."""
         self.model = model
         self.base = model.get_base_model()
         self.head: nn.Module = _called(self.base, "get_output_embeddings")
@@ -65,7 +65,7 @@ class Reader:
 
     @property
     def vocabulary(self) -> int:
-        """How many tokens the model reads."""
+        """The number of input tokens that the model knows."""
         return len(self.base.get_input_embeddings().weight)
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -80,9 +80,9 @@ class Reader:
 
     @contextmanager
     def capturing(self) -> Iterator[None]:
-        """Within the block, the last hidden states of a pass of the model are kept.
+        """Within the block, the last hidden states of a pass are kept for :meth:`captured`.
 
-        The hook is there from the beginning, since a compiled model would not notice a new one.
+        The hook is registered once, in ``__init__``: a compiled model would not notice a new one.
         """
         self._captures = True
         try:
@@ -91,7 +91,7 @@ class Reader:
             self._captures = False
 
     def captured(self) -> Tensor:
-        """The last hidden states [batch, length, d] of the last pass; given out once."""
+        """The last hidden states [batch, length, d] of the last pass; they are returned once."""
         states, self._captured = self._captured, None
         if states is None:
             raise HoldfastError(
@@ -107,7 +107,7 @@ class Reader:
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """Within the block nothing is dropped; then every module is in the mode it was in."""
+        """Within the block the model is in evaluation mode; then each module has its mode again."""
         modes = [(module, module.training) for module in self.model.modules()]
         self.model.eval()
         try:
@@ -119,10 +119,10 @@ class Reader:
     def written(
         self, sequences: Sequence[Sequence[int]], teacher: Tensor, opening: int = 1
     ) -> Projection:
-        """What a model wrote, read by the student.
+        """The student's predictions on sequences that a teacher model wrote.
 
-        teacher: its states at predicting positions; opening: tokens that every sequence begins with
-        and that it did not write.
+        teacher: the teacher's states at predicting positions; opening: how many tokens at the
+        beginning of every sequence it did not write.
         """
         ids, mask = pad_right(sequences, 0, self.device)
         states, predicting = self.hidden(ids, mask)[:, :-1], mask[:, 1:].clone()
@@ -132,9 +132,9 @@ class Reader:
         )
 
     def states_of(self, sequences: Sequence[Sequence[int]], opening: int = 1) -> list[Tensor]:
-        """The states [length - opening, d] that predict what each sequence goes on with, answering.
+        """Each sequence's states [length - opening, d] that predict its written tokens, no dropout.
 
-        opening: as above, at least 1.
+        opening: as in :meth:`written`, at least 1.
         """
         states: list[Tensor] = [torch.empty(0)] * len(sequences)
         with self.answering(), torch.no_grad():
@@ -148,7 +148,7 @@ class Reader:
 
 
 def own_loss(model: Any, batch: Mapping[str, Any]) -> Tensor:
-    """The loss that the model returns on a batch, a scalar; HoldfastError where it returns none."""
+    """The loss that the model returns on a batch, a scalar; HoldfastError if it returns none."""
     loss: Tensor | None = model(**batch, use_cache=False).loss
     if loss is None:
         raise HoldfastError("the model returned no loss; the batch needs labels, or give compute")
@@ -156,7 +156,7 @@ def own_loss(model: Any, batch: Mapping[str, Any]) -> Tensor:
 
 
 def _called(base: Any, method: str) -> Any:
-    """What a method of transformers' models gives; None where the model has no such method."""
+    """Call a method of a transformers model; None if the model has no such method."""
     return getattr(base, method, lambda: None)()
 
 
@@ -166,11 +166,11 @@ def _states(output: Any) -> Tensor:
 
 
 def tensors_of(batch: Any) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:
-    """Of a collated batch the ids, the mask of real tokens and of trained ones, and the rest.
+    """A collated batch's ids, masks of real and of trained tokens, and further inputs.
 
-    Each is [batch, length]; a token is trained on when it is real and its label is not -100. The
-    rest is what the model needs beside them: ``position_ids``, ``token_type_ids``.
-    Raises HoldfastError where there are no input ids.
+    The first three are [batch, length]; a token is trained on if it is real and its label is not
+    -100. Further inputs of the model are ``position_ids`` and ``token_type_ids``.
+    Raises HoldfastError if there are no input ids.
     """
     if not isinstance(batch, Mapping) or "input_ids" not in batch:
         given = sorted(batch) if isinstance(batch, Mapping) else type(batch).__name__
@@ -187,7 +187,7 @@ def tensors_of(batch: Any) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:
 
 
 class PreviousModel:
-    """The model at the start of the task, asked about minibatches; each row is asked once."""
+    """The model at the start of the task; its states on rows are cached, up to CACHED_BYTES."""
 
     def __init__(
         self, reader: Reader, workspace: LoraWorkspace, start: Mapping[str, Tensor]
@@ -201,8 +201,7 @@ class PreviousModel:
     def states(self, batch: Mapping[str, Any]) -> Tensor:
         """Its last hidden states [batch, length, d] on a collated batch; 0 at padding.
 
-        Every row is computed alone and without its padding, so that what it is does not depend on
-        the rows beside it, nor on whether it was asked before.
+        Every row is computed alone, so its states depend neither on other rows nor on the cache.
         """
         ids, real, _, more = tensors_of(batch)
         mask = batch.get("attention_mask")
@@ -210,7 +209,7 @@ class PreviousModel:
             raise HoldfastError(
                 f"the attention mask has {mask.dim()} dimensions; sd needs one of [batch, length]"
             )
-        # Positions that begin anew tell sequences apart only where there is no mask.
+        # Position ids that restart separate packed sequences only if there is no mask.
         masked = mask is not None
         rows = [self._key(ids[row], real[row], more, row, masked) for row in range(len(ids))]
         missing = {key: row for row, key in enumerate(rows) if key not in self._cache}
@@ -249,7 +248,7 @@ class PreviousModel:
 
 
 def _is_alone(real: Tensor, more: Mapping[str, Tensor]) -> bool:
-    """Whether the real tokens of a row come first, so that they are the whole input."""
+    """Whether the model needs only the real tokens of a row: they come first, without ``more``."""
     return not more and bool(real[: int(real.sum())].all())
 
 
@@ -258,5 +257,5 @@ def _row(value: Tensor, row: int) -> Tensor:
 
 
 def keep_buffers() -> None:
-    """Let a model that is compiled from now on go backward twice, as ``si`` has to."""
-    functorch.donated_buffer = False  # a buffer that is donated is gone behind the first
+    """Let models that are compiled from now on run backward twice, which ``si`` needs."""
+    functorch.donated_buffer = False  # the first backward pass frees donated buffers

@@ -1,4 +1,4 @@
-"""All that an :class:`Anchored` has to remember, as one file: tensors, and a header of JSON."""
+"""Save and load the state of an :class:`Anchored` as one file: tensors and a JSON header."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VERSION = 1
 
 
 def pack(anchored: Anchored) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The header and the tensors: factors, merged matrices, what is remembered, an open task."""
+    """The header and the tensors: factors, merged matrices, states of the method, an open task."""
     header: dict[str, Any] = {
         "version": VERSION,
         "method": _method(anchored),
@@ -56,10 +56,10 @@ def pack(anchored: Anchored) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def unpack(anchored: Anchored, header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """The inverse of :func:`pack`, into an Anchored of the same method on the same model.
+    """Restore an Anchored of the same method on the same model; the inverse of :func:`pack`.
 
-    Raises HoldfastError for another version, another method, another base model (of which older
-    states say nothing), or tensors of another model.
+    Raises HoldfastError for another version, another method, another base model (older states do
+    not record it), or tensors of another model.
     """
     if header.get("version") != VERSION:
         raise HoldfastError(
@@ -107,14 +107,14 @@ def unpack(anchored: Anchored, header: dict[str, Any], tensors: dict[str, Tensor
             header["task"]["drawn"],
             header["task"].get("read", 0),
         )
-        anchored.task.stepped = True  # perhaps; a state does not say
+        anchored.task.stepped = True  # assumed: the state does not record it
     if anchored.completed or anchored.task is not None:
         anchored.workspace.given_start_is_used()
     remember(anchored)
 
 
 def to_device(anchored: Anchored) -> None:
-    """What is remembered, to where the model is now: a trainer may have moved it since."""
+    """Move the state to the model's device, which a trainer may have changed."""
     device = anchored.reader.device
     for name, anchor in anchored.anchors.items():
         packed = anchor.pack(anchored.states[name])
@@ -138,12 +138,12 @@ def save(anchored: Anchored, directory: Path) -> None:
 
 
 def load(anchored: Anchored, directory: Path) -> None:
-    """Read what :func:`save` wrote; HoldfastError when it is missing, damaged or of other kind."""
+    """Read what :func:`save` wrote; HoldfastError if it is missing, damaged or something else."""
     path = directory / FILE
     try:
         with safe_open(regular(path), framework="pt") as file:
             header = json.loads((file.metadata() or {})["holdfast"])
-            # Copies: a file's tensors lie at any address, where products may round otherwise.
+            # Cloned: at a file's unaligned addresses products may round differently.
             names = file.keys()
             tensors = {name: file.get_tensor(name).clone() for name in names}
     except OSError as error:
@@ -154,7 +154,7 @@ def load(anchored: Anchored, directory: Path) -> None:
 
 
 def _method(anchored: Anchored) -> dict[str, Any]:
-    """What a state is only good for."""
+    """The settings to which a state is bound."""
     settings = {
         f"anchors.{name}": anchor.config.model_dump(mode="json")
         for name, anchor in anchored.anchors.items()
@@ -175,7 +175,7 @@ def _method(anchored: Anchored) -> dict[str, Any]:
 
 
 def _check_method(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise HoldfastError for the first settings that differ, naming those alone."""
+    """Raise HoldfastError for the first entry that differs, naming its settings that differ."""
     for name, value in then.items():
         ours = now.get(name)
         if value == ours:

@@ -1,4 +1,4 @@
-"""One task: its sequences, and what is known of it while it is learned."""
+"""One task of an Anchored: its sequences, and its state while it is learned."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _EXPECTED = (
 
 @dataclass(frozen=True)
 class TaskSequences:
-    """ids: the token ids of each training sequence, in task order; labels: -100 where untrained."""
+    """ids: token ids of each training sequence, in task order; labels: -100 at untrained tokens."""
 
     ids: list[list[int]]
     labels: list[list[int]]
@@ -40,9 +40,9 @@ class TaskSequences:
     def of(
         cls, ids: Iterable[Sequence[int]], labels: Iterable[Sequence[int]] | None = None
     ) -> TaskSequences:
-        """From any sequences of integers; HoldfastError for none, a short one, or odd labels.
+        """Convert any sequences of integers.
 
-        And for what is no sequence of integers, such as a text.
+        Raises HoldfastError for none, a short one, labels that do not fit, or anything else.
         """
         read = _rows(ids, "sequence")
         targets = read if labels is None else _rows(labels, "row of labels")
@@ -71,7 +71,7 @@ class TaskSequences:
 
 
 def _rows(given: Any, what: str) -> list[list[int]]:
-    """Rows of integers; HoldfastError where one, which is a ``what``, is something else."""
+    """Convert to rows of integers; HoldfastError if that fails. what: a row's name in the error."""
     if not isinstance(given, Iterable):
         raise HoldfastError(f"the task is {shown(given)}; {_EXPECTED}")
     rows = []
@@ -92,9 +92,8 @@ class Task:
 
     number: 1-based; start: the coordinates before its first step; replay: samples of the previous
     model; fingerprint: of its sequences; drawn, read: minibatches of replay and of general text so
-    far; text: general text that an anchor holds.
-    fit_gradient, before: of the step that is being made. sequences: None in a loaded state, until
-    they are given again.
+    far; text: general text that an anchor holds; fit_gradient, before: the fit gradient and the
+    coordinates before the current step; sequences: None after a reload, until they are given again.
     """
 
     def __init__(
@@ -120,7 +119,7 @@ class Task:
         self._updates: Callable[[], dict[str, Update]] | None = None
 
     def go_on(self, sequences: TaskSequences) -> None:
-        """Its sequences, given to begin it or after a reload; HoldfastError for other ones."""
+        """Set the sequences, at first or after a reload; HoldfastError if they are other ones."""
         if sequences.fingerprint != self.fingerprint:
             raise HoldfastError(
                 f"the loaded state is in the middle of task {self.number}, which was begun with "
@@ -129,24 +128,24 @@ class Task:
         self.sequences = sequences
 
     def forget_step(self) -> None:
-        """Forget a step that was begun and not made, as one that was interrupted."""
+        """Forget a step that was begun and then interrupted."""
         self.fit_gradient, self.before = {}, None
 
     def forget_discarded(self, parameters: Mapping[str, Tensor]) -> None:
-        """Forget minibatches whose gradient the loop has thrown away: no factor has one."""
+        """Forget minibatches whose gradients the loop has discarded: no factor has a gradient."""
         if self.fit_gradient and not any(
             factor.grad is not None and bool(factor.grad.any()) for factor in parameters.values()
         ):
             self.fit_gradient = {}
 
     def add_gradient(self, gradient: Mapping[str, Tensor]) -> None:
-        """Add a minibatch's to that of the step, as it goes backward."""
+        """Add a minibatch's fit gradient to the step's; called in the backward pass."""
         for name, part in gradient.items():
             before = self.fit_gradient.get(name)
             self.fit_gradient[name] = part if before is None else before + part
 
     def step_gradient(self) -> dict[str, Tensor]:
-        """That of the step that was made; HoldfastError where nothing went backward."""
+        """The fit gradient of the step that was made; HoldfastError if none was computed."""
         if not self.fit_gradient:
             raise HoldfastError(
                 "si saw a step without a gradient; call backward() on what loss() returned"
@@ -155,7 +154,7 @@ class Task:
         return self.fit_gradient
 
     def ended(self) -> TaskSequences:
-        """Its sequences; HoldfastError where minibatches went backward and no step was seen."""
+        """The sequences; HoldfastError if there were backward passes but no step was seen."""
         if self.fit_gradient and not self.stepped:
             raise HoldfastError(
                 "si saw no step of this task; put optimizer.step() into `with anchored.step():`"
@@ -170,7 +169,7 @@ class Task:
         return self._previous
 
     def replay_states(self, anchored: Anchored) -> list[Tensor]:
-        """The previous model's states on what it wrote of each replay sequence; asked once."""
+        """The previous model's states on its part of each replay sequence; computed once."""
         if self._replay_states is None:
             with anchored.workspace.at(self.start):
                 states = anchored.reader.states_of(self.replay, len(anchored.begin_with))
@@ -190,7 +189,7 @@ class Task:
         return self._minibatch("general order", count, self.read - 1, seed, size)
 
     def _minibatch(self, purpose: str, count: int, number: int, seed: int, size: int) -> list[int]:
-        """The next of a shuffled order, which is made anew when it is exhausted."""
+        """Minibatch ``number``, from 0, of an order that is reshuffled whenever it is exhausted."""
         around, place = divmod(number, -(-count // size))
         order = torch.randperm(count, generator=generator(seed, purpose, self.number, around))
         return order[place * size : (place + 1) * size].tolist()
@@ -205,7 +204,7 @@ class Task:
 def is_accumulating() -> bool:
     """Whether accelerate's optimiser makes no step now, as on most minibatches of an accumulation.
 
-    Its state is one for the whole process; PEFT imports it.
+    Accelerate's state is global to the process; PEFT imports accelerate.
     """
     accelerate = sys.modules.get("accelerate.state")
     return accelerate is not None and not accelerate.GradientState().sync_gradients

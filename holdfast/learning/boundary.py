@@ -1,4 +1,4 @@
-"""The order of all operations around one task of a run; ``Anchored`` has it for other loops.
+"""Learn one task of a run: all operations in their order. ``Anchored`` does it for other loops.
 
 Source: alg. app-task-boundary.
 """
@@ -25,9 +25,8 @@ from holdfast.model.curvature import KroneckerFactors
 class TaskReport:
     """The results and measurements of learning one task.
 
-    factors: the trained coordinates, before the allocation rule retires them; replay, general:
-    sequences sampled from the previous model, from the replay token and from random tokens;
-    epochs: mean of each term of the objective, by epoch; seconds: by phase.
+    factors: the trained coordinates, before the allocation rule retires them; replay, general: as
+    in :class:`Past`; epochs: the mean of each term of the objective, by epoch; seconds: by phase.
     """
 
     task: int
@@ -40,7 +39,7 @@ class TaskReport:
 
 
 def learn_task(learner: Learner, lesson: Lesson, progress: Progress) -> TaskReport:
-    """Learn the next task."""
+    """Learn the next task; HoldfastError if losses, curvature or a state are not finite."""
     task, sequences = learner.completed + 1, lesson.sequences
     workspace, allocation = learner.workspace, learner.allocation
     watch = Stopwatch()
@@ -77,7 +76,7 @@ def learn_task(learner: Learner, lesson: Lesson, progress: Progress) -> TaskRepo
 def task_start(
     learner: Learner, task: int, lesson: Lesson, past: Past, watch: Stopwatch
 ) -> TaskStart:
-    """The view of a task that anchors begin with, when the allocation rule has begun it."""
+    """What anchors get at the beginning of a task, after the allocation rule has begun it."""
     positions = partial(learner.positions_on, past.general, "positions", ())
     return TaskStart(
         task,
@@ -94,7 +93,7 @@ def task_start(
 def ask_previous_model(
     learner: Learner, task: int, lesson: Lesson, watch: Stopwatch, progress: Progress
 ) -> Past:
-    """Samples, curvature and states of the previous model; before task 1, on general text only."""
+    """Sample the previous model, take its curvature and states; for task 1 only general text."""
     sequences = lesson.sequences
     with watch.phase("sampling"):
         writes = task > 1 and learner.writes
@@ -118,7 +117,7 @@ def ask_previous_model(
 
 
 def _replay(learner: Learner, task: int, progress: Progress) -> Sequences:
-    """Sequences sampled from the previous model, beginning with the replay token."""
+    """Sample sequences from the previous model, which begin with the replay token."""
     config, backbone = learner.config, learner.backbone
     replay = replay_set(
         backbone,
@@ -146,7 +145,7 @@ def _general(learner: Learner, task: int) -> Sequences:
 
 
 def _text(learner: Learner, watch: Stopwatch, count: int) -> Text:
-    """General text of the untouched model with its states."""
+    """Sample ``count`` general texts from the untouched model; return them with its states."""
     with watch.phase("sampling"):
         sequences = first_general_text(learner, count)
     refuse_no_text(sequences)
@@ -159,7 +158,7 @@ def _task_curvature(learner: Learner, task: int, lesson: Lesson) -> dict[str, Kr
 
 
 def _finite(task: int, curvature: dict[str, KroneckerFactors]) -> dict[str, KroneckerFactors]:
-    """Return ``curvature``; HoldfastError, before any training on it, unless it is finite."""
+    """Return ``curvature``; HoldfastError if it is not finite, so that no training follows."""
     for name, factors in curvature.items():
         finite = factors.inputs.is_finite() and factors.outputs.is_finite()
         _check(task, f"the curvature of {name}", finite)
@@ -167,7 +166,7 @@ def _finite(task: int, curvature: dict[str, KroneckerFactors]) -> dict[str, Kron
 
 
 def _check_states(task: int, learner: Learner) -> None:
-    """Raise HoldfastError unless all that anchors and the rule remember is finite."""
+    """Raise HoldfastError if a state of an anchor or of the allocation rule is not finite."""
     states = {name: anchor.pack(learner.states[name]) for name, anchor in learner.anchors}
     states[learner.config.composition.allocation] = dict(learner.allocation_state)
     for name, state in states.items():

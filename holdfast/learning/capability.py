@@ -12,10 +12,10 @@ from holdfast.results.capability import boundary, measurement_settings, text_sco
 
 
 def measure_text(learner: Learner, trajectory: Path, after_task: int, model: str) -> float:
-    """Bits per byte of the packaged text; written to ``capability/after_<T>/text.json``.
+    """Measure bits per byte of the packaged text; write it to ``capability/after_<T>/text.json``.
 
-    after_task: T; model: a hash that identifies this model. ``holdfast capability`` would measure
-    and write the same, so it finds this suite finished.
+    after_task: T; model: a hash that identifies this model. ``holdfast capability`` would write
+    the same file, so it finds this suite finished.
     """
     passages = everyday_passages()
     measured = lengths(learner.backbone, [passage.text for passage in passages])

@@ -1,4 +1,4 @@
-"""The configuration of one trajectory, and which part of it is its identity."""
+"""The configuration of one trajectory, and which of its settings change the results."""
 
 from __future__ import annotations
 
@@ -42,10 +42,11 @@ from holdfast.streams.load import SIZE_AND_SEED, is_generated
 class Optimisation(Config):
     """AdamW and its schedule, created anew for every task (tab:implementation-hparams).
 
-    Not from the paper: min_steps, train more epochs until a task has had this many steps;
-    acquired, train more epochs until, in one epoch's forward passes, the argmax is right on this
-    fraction of the task's answer tokens (a mean over minibatches), up to max_steps; cooldown, then
-    so many epochs more, of at least min_steps too, in which the rate falls linearly to 0.
+    Not from the paper: min_steps: train more epochs until a task has had this many steps;
+    acquired: train more epochs until the argmax is right on this fraction of the task's answer
+    tokens (in one epoch's forward passes, mean over minibatches), up to ``max_steps``; cooldown:
+    then train this many more epochs, at least ``min_steps`` steps, in which the rate falls linearly
+    to 0.
     """
 
     epochs: int = Field(10, ge=1)
@@ -58,7 +59,7 @@ class Optimisation(Config):
     lr: float = Field(5e-4, gt=0, le=1)
     weight_decay: float = Field(0.01, ge=0)
     clip: float = Field(1.0, gt=0)  # global gradient norm
-    warmup: float = Field(0.05, ge=0, le=1)  # share of a task's steps
+    warmup: float = Field(0.05, ge=0, le=1)  # fraction of a task's least steps before the cooldown
 
     def steps_in_epoch(self, sequences: int) -> int:
         """Optimiser steps in one epoch over this many sequences."""
@@ -66,23 +67,23 @@ class Optimisation(Config):
         return -(-minibatches // self.accumulation)
 
     def epochs_of(self, sequences: int) -> int:
-        """The least number of epochs before the cooldown, for so many sequences."""
+        """The least number of epochs before the cooldown, for a task of this many sequences."""
         return max(self.epochs, -(-self.min_steps // self.steps_in_epoch(sequences)))
 
     def most_epochs_of(self, sequences: int) -> int:
-        """The most before the cooldown: the least, or up to ``max_steps`` with ``acquired``."""
+        """The most epochs before the cooldown: with ``acquired`` perhaps more than the least."""
         least = self.epochs_of(sequences)
         if self.acquired is None:
             return least
         return max(least, -(-self.max_steps // self.steps_in_epoch(sequences)))
 
     def cooldown_of(self, sequences: int) -> int:
-        """The epochs of the cooldown, for so many sequences; 0 without one."""
+        """The epochs of the cooldown, for a task of this many sequences; 0 if it has none."""
         least = -(-self.min_steps // self.steps_in_epoch(sequences))
         return max(self.cooldown, least) if self.cooldown else 0
 
     def steps_of(self, sequences: int) -> int:
-        """The least number of steps for a task of this many sequences."""
+        """The least number of steps for a task of this many sequences, cooldown included."""
         epochs = self.epochs_of(sequences) + self.cooldown_of(sequences)
         return epochs * self.steps_in_epoch(sequences)
 
@@ -90,11 +91,13 @@ class Optimisation(Config):
 class Balance(Config):
     """Weights of a new task's question and answer tokens in its loss; not from the paper.
 
-    share: question tokens get the new items' share among all items learned as their weight, and
-    the replay loss gets the rest, overriding replay.weight, so that each item keeps an equal share
-    of the model's samples, whatever the size of a task. questions: an upper bound on the weight of
-    question tokens, for methods without replay; answers: the weight of answer tokens, None for
-    that of questions. In the first task all weights are 1.
+    share: the weight of question tokens is the new items' fraction of all items learned, new ones
+    included, and replay has the rest instead of ``replay.weight``; so every item keeps an equal
+    share of the model's samples, whatever the sizes of tasks. questions: the weight of question
+    tokens in methods without replay; with ``share`` an upper bound on it. answers: the weight of
+    answer tokens, by default the same as of question tokens.
+
+    In the first task all weights are 1.
     """
 
     share: bool = False
@@ -103,7 +106,7 @@ class Balance(Config):
 
 
 class Keep(Config):
-    """Which files are kept in addition to those needed to continue; no effect on results."""
+    """Files to keep in addition to those needed to continue; no effect on results."""
 
     factors: bool = False  # every task's factors, so that any past model can be rebuilt
     snapshot_every: int = Field(25, ge=1)  # tasks between copies of the dense matrices
@@ -112,9 +115,9 @@ class Keep(Config):
 class Evaluation(Recall.Config):
     """How and when recall is measured, and which capability suites are run between tasks.
 
-    rows: measure recall on all learned tasks after every task, after every this many tasks and at
-    the horizon, or at the horizon only. Unless ``horizon``, a task is also measured right after it
-    was learned.
+    rows: measure recall on all learned tasks after ``every`` task, or every N tasks (a number) and
+    at the horizon, or at the ``horizon`` only. Except with ``horizon``, each task is also measured
+    just before and just after it is learned.
     capability: suites to run before the first task, after every ``capability_every`` tasks and at
     the horizon. They do not change the other results.
     items: keep the verdict on every item at every observed row, for `holdfast items`.
@@ -156,7 +159,7 @@ class RunConfig(Config):
     @model_validator(mode="before")
     @classmethod
     def _sections_by_name(cls, values: Any) -> Any:
-        """Rename former sections; move those of another package's mechanisms into ``plugins``."""
+        """Rename sections with former names; move sections of plug-ins into ``plugins``."""
         if not isinstance(values, Mapping) or values.keys() <= cls.model_fields.keys():
             return values
         values = given_settings(values)
@@ -206,7 +209,7 @@ class RunConfig(Config):
 
     @classmethod
     def of(cls, values: Mapping[str, Any], overrides: Iterable[str] = ()) -> RunConfig:
-        """Build from nested values and dotted overrides; HoldfastError in one line if wrong.
+        """Build from nested values and dotted overrides; HoldfastError if one is wrong.
 
         An override that replaces a generated stream by a stored one uses all of the stored one:
         the tasks, items per task and seed given for the generated stream are dropped.
@@ -229,7 +232,7 @@ class RunConfig(Config):
 
     @property
     def has_replay_token(self) -> bool:
-        """Whether sequences begin with the replay token: an anchor samples the model from it."""
+        """Whether sequences begin with the replay token: an anchor's class needs such samples."""
         return any(need.replay or need.curvature for need in self._needs())
 
     def anchors(self) -> list[Anchor]:
@@ -262,7 +265,7 @@ class RunConfig(Config):
         if any(need.curvature for need in needs):
             sections.add("curvature")
         elif any(need.positions for need in needs) and self.curvature != type(self.curvature)():
-            sections.add("curvature")  # left out at its defaults, which runs of before had
+            sections.add("curvature")  # left out at its defaults, as in earlier versions
         chosen = {key: value for key, value in values.items() if key in sections}
         anchors, rules = anchor_kinds(), known_allocations()
         plugins = {
@@ -277,7 +280,7 @@ class RunConfig(Config):
             key: values["evaluation"][key] for key in ("match", "max_new_tokens", "rows")
         }
         chosen.get("sampling", {}).pop("keep", None)
-        if not self.optim.cooldown:  # which runs of before do not know
+        if not self.optim.cooldown:  # as in earlier versions, which had none
             chosen["optim"].pop("cooldown")
         if self.lora.layers is None:
             chosen["lora"].pop("layers")
@@ -297,12 +300,11 @@ class RunConfig(Config):
         return kind(self._plugged(name, kind))
 
     def _plugged(self, name: str, kind: Any) -> Config:
-        """The settings of another package's mechanism."""
         settings: Config = build(kind.Config, self.plugins.get(name, {}), source=f"plugins.{name}")
         return settings
 
 
 def _samples(need: Needs) -> bool:
-    """Whether what an anchor needs is sampled from a model."""
+    """Whether an anchor needs anything that is sampled from a model."""
     written = need.replay and not need.stored
     return written or need.curvature or need.positions or need.general

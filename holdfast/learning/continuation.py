@@ -19,7 +19,7 @@ from holdfast.learning.state import Commit, Store, factors_file, mechanism_file,
 
 Files = dict[str, tuple[int, str]]
 
-# Marks an entry of a mechanism's file that is the task's factors, which have their own file.
+# Marks an entry of a mechanism's file that equals one of the task's factors (in their own file).
 _IS_FACTORS = " (the factors)"
 
 
@@ -27,8 +27,8 @@ _IS_FACTORS = " (the factors)"
 class Changes:
     """The tensors to write for the next commit, valid until the next task is learned.
 
-    tensors: by file, on the CPU; unchanged: files of the last commit that are needed further;
-    snapshot: of the next commit.
+    tensors: by file, on the CPU; unchanged: files of the last commit that are still needed;
+    snapshot: that field of the next commit.
     """
 
     tensors: dict[str, dict[str, Tensor]]
@@ -42,7 +42,7 @@ class Changes:
 
 
 def changes_of(learner: Learner, report: TaskReport, past: Commit) -> Changes:
-    """The state that the last task changed, on the CPU."""
+    """Copy the state that the last task changed to the CPU; past: the last commit."""
     task, keep = report.task, learner.config.keep
     tensors = {factors_file(task): _on_host(report.factors)}
     snapshot = past.snapshot
@@ -62,7 +62,7 @@ def changes_of(learner: Learner, report: TaskReport, past: Commit) -> Changes:
 
 @torch.no_grad()
 def restore_learner(store: Store, learner: Learner, commit: Commit) -> None:
-    """Set a new learner to the state that a commit holds."""
+    """Restore a new learner to the state in a commit."""
     workspace, rule = learner.workspace, learner.allocation
     if commit.completed == 0:
         return
@@ -73,13 +73,13 @@ def restore_learner(store: Store, learner: Learner, commit: Commit) -> None:
         if rule.after_task != "merge" or task > commit.snapshot:
             learner.allocation_state = rule.retire(learner.allocation_state, workspace)
         else:
-            workspace.clear()  # the copy of the dense matrices holds this task already
+            workspace.clear()  # the snapshot contains this task already
     factors = store.load(commit, factors_file(commit.completed))
     device = learner.backbone.device
     factors = {name: tensor.to(device) for name, tensor in factors.items()}
     for name, anchor in learner.anchors:
         learner.states[name] = anchor.unpack(_stored_state(store, commit, name, factors))
-    if rule.after_task != "freeze":  # else it came from the factors of every task
+    if rule.after_task != "freeze":  # a freezing rule's state was rebuilt by `retire` above
         stored = _stored_state(store, commit, "allocation", factors)
         learner.allocation_state = rule.unpack(stored)
     learner.completed = commit.completed
@@ -88,13 +88,13 @@ def restore_learner(store: Store, learner: Learner, commit: Commit) -> None:
 def _stored_state(
     store: Store, commit: Commit, name: str, factors: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """What a commit holds of the state of a mechanism; empty where it had none."""
+    """The tensors of a mechanism's state in a commit; empty if it had none."""
     path = mechanism_file(name, commit.completed)
     return _resolved(factors, store.load(commit, path)) if path in commit.files else {}
 
 
 def _upright(learner: Learner, matrices: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Between the modules' orientation and [d_out, d_in], that of the files; its own inverse."""
+    """Convert between the modules' orientation and the files' [d_out, d_in]; its own inverse."""
     layers = learner.workspace.layers
     turned = {
         name for name, layer in layers.items() if getattr(layer.module, "fan_in_fan_out", False)
@@ -109,7 +109,7 @@ def _on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _pointing_at(factors: Mapping[str, Tensor], state: dict[str, Tensor]) -> dict[str, Tensor]:
     """Replace tensors of ``state`` that equal the task's factors by empty marked entries.
 
-    factors: stored in their own file. Two of the weight anchors also hold a copy of them.
+    The factors have their own file; SI and online EWC hold a copy of them as their reference.
     """
     written = {}
     for key, tensor in state.items():
@@ -127,7 +127,7 @@ def _resolved(factors: Mapping[str, Tensor], stored: dict[str, Tensor]) -> dict[
     device = next(iter(factors.values())).device
     for key, tensor in stored.items():
         name = key.removesuffix(_IS_FACTORS)
-        # Runs of the engine before had one tensor of all factors; their states are not continued.
+        # Earlier versions had one tensor of all factors; their states are not continued.
         factor = None if name == key else factors.get(name.partition(" ")[2])
         tensors[name] = tensor.to(device) if factor is None else factor.clone()
     return tensors
@@ -135,7 +135,7 @@ def _resolved(factors: Mapping[str, Tensor], stored: dict[str, Tensor]) -> dict[
 
 def _mechanisms(learner: Learner) -> dict[str, dict[str, Tensor]]:
     states = {name: anchor.pack(learner.states[name]) for name, anchor in learner.anchors}
-    remembered = learner.allocation.after_task == "freeze"  # by the factors of every task
+    remembered = learner.allocation.after_task == "freeze"  # rebuilt from the factors of every task
     return {**states, "allocation": {} if remembered else dict(learner.allocation_state)}
 
 

@@ -1,6 +1,6 @@
-"""The general text of a model that has learned nothing yet, kept in the cache.
+"""Cache of the general text that a model writes before it has learned anything.
 
-It depends on the model, the seed and a few settings, so all methods of a study share it.
+The text depends on the model, the seed and a few settings, so all methods of a study share it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _SECONDS_WORTH_KEEPING = 5.0  # the embedded model writes a hundred sequences in
 
 
 def first_general_text(learner: Learner, count: int) -> Sequences:
-    """The general text before the first task: read from the cache, else sampled and put there.
+    """Read the general text before the first task from the cache, or else sample and store it.
 
-    count: sequences, of which empty ones are dropped.
-    What is sampled in a moment is not kept, and a cache that cannot be written costs only time.
+    count: number of sequences to sample; empty ones are dropped. Text that takes only seconds is
+    not stored, and a cache that cannot be written is ignored.
     """
     assert learner.completed == 0, "a model that has learned writes other text"
     config, begun = learner.config, time.monotonic()
@@ -52,7 +52,7 @@ def first_general_text(learner: Learner, count: int) -> Sequences:
 
 
 def _path(learner: Learner, sampling: Sampling) -> Path:
-    """The file of all that decides the text, rounding by the library and the device included."""
+    """The cache file, whose name is a hash of everything that decides the text."""
     backbone, config = learner.backbone, learner.config
     drawn_with = {"general", "temperature", "top_p", "top_k", "max_new_tokens", "batch"}
     decided_by: dict[str, Any] = {
@@ -63,16 +63,16 @@ def _path(learner: Learner, sampling: Sampling) -> Path:
         "sampling": sampling.model_dump(mode="json", include=drawn_with),
         "append_eos": config.template.has_end,
         "seed": config.seed,
-        "torch": version("torch"),
+        "torch": version("torch"),  # another version or device may round differently
     }
-    if config.template.form == "chat":  # whose end of a turn stops the model too
+    if config.template.form == "chat":  # the end of a turn stops the model too
         decided_by["stops"] = sorted(backbone.stop_tokens)
     name = f"{backbone.fingerprint[:16]}-{sha256_of(decided_by)[:16]}.json"
     return cache_directory() / "general" / name
 
 
 def _read(path: Path) -> Sequences | None:
-    """The sequences of a file; None where it is missing or damaged."""
+    """The sequences of a file; None if it is missing or damaged."""
     try:
         text = json.loads(regular(path).read_text(encoding="utf-8"))
         return [[int(token) for token in sequence] for sequence in text]

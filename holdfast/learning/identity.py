@@ -24,10 +24,10 @@ _VERSIONED = ("holdfast", "torch", "transformers", "tokenizers")
 
 
 class Identity:
-    """Compare a configuration with a trajectory's directory in the settings that change results.
+    """Compares a configuration with a trajectory's directory in the settings that change results.
 
     directory: the trajectory's; exact_case: whether its stream compares answers case-sensitively;
-    tokenizer: the backbone's, None to load it where its chat template counts.
+    tokenizer: the backbone's; None: load it if the chat template matters.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Identity:
         numbers = self._config.numbers()
         if numbers["evaluation"]["match"] == "auto":
             numbers["evaluation"]["match"] = "exact" if self._exact_case else "ignore_case"
-        # Draws differ between kinds of devices: dropout masks, the nucleus.
+        # Dropout masks and samples differ between kinds of devices.
         device = device_of(self._config.backbone).type
         precision = resolved_precision(self._config.backbone)
         resolved = {"device": device, "precision": precision, "backbone": backbone_fingerprint}
@@ -51,7 +51,7 @@ class Identity:
 
     @cached_property
     def _chat_texts(self) -> dict[str, str]:
-        """What the backbone's fingerprint lacks: the texts of its chat template."""
+        """A hash of the chat template's texts, which the backbone's fingerprint does not cover."""
         settings, backbone = self._config.template, self._config.backbone
         if settings.form == "paper":
             return {}
@@ -85,7 +85,7 @@ class Identity:
         check_same(self._directory, "a trajectory", recorded, wanted)
 
     def _check_case(self, described: Description, wanted: Mapping[str, Any]) -> None:
-        """Raise HoldfastError where the case of answers tells that the streams differ."""
+        """Raise HoldfastError if case sensitivity and the name show that the streams differ."""
         matches = [numbers["evaluation"]["match"] for numbers in (described.numbers, wanted)]
         name, given = described.config["stream"]["name"], self._config.stream.name
         if matches[0] != matches[1] and name != given:
@@ -125,7 +125,7 @@ class Identity:
 
 
 def decided(config: RunConfig, directory: Path) -> RunConfig:
-    """The settings with the precision ``fastest`` decided: that of the directory's run, if any."""
+    """Replace the precision ``fastest``: by that of the directory's run, or by a probe's answer."""
     if config.backbone.precision != "fastest":
         return config
     if is_described(directory):

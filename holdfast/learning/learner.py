@@ -30,9 +30,8 @@ class Lesson:
     """The training data of one task.
 
     sequences: token ids, in task order; prompts: prompt length of each sequence in tokens, replay
-    token included, empty where questions and answers are not told apart; past_items: number of
-    items learned before; stored: sequences of earlier tasks to replay, for the reference point
-    that stores examples.
+    token included, empty if questions and answers are not told apart; past_items: number of items
+    learned before; stored: sequences of earlier tasks to replay (reference point ``stored``).
     """
 
     sequences: Sequences
@@ -42,11 +41,11 @@ class Lesson:
 
     @property
     def share(self) -> float:
-        """The share of this task's items among all items learned so far, in (0, 1]."""
+        """The task's items as a fraction of all items learned, its own included; in (0, 1]."""
         return len(self.sequences) / (len(self.sequences) + self.past_items)
 
     def is_answer(self) -> list[Tensor]:
-        """For each sequence, which predicted tokens are its answer, [n] bool."""
+        """For each sequence, which of its n predicted tokens belong to the answer: [n] bool."""
         return [
             torch.arange(1, len(sequence)) >= prompt
             for sequence, prompt in zip(self.sequences, self.prompts, strict=True)
@@ -55,9 +54,10 @@ class Lesson:
 
 @dataclass(frozen=True)
 class Part:
-    """One minibatch of a step, and the previous model's states [n, d] on it, if needed.
+    """One minibatch of a step, or this process's part of it.
 
-    shard: where several processes compute a minibatch, which of its sequences these are.
+    teacher_states: the previous model's hidden states [n, d] on it, None if no loss needs them;
+    shard: which sequences of the minibatch these are; None: all of them.
     """
 
     sequences: Sequences
@@ -66,10 +66,10 @@ class Part:
 
 
 class Learner:
-    """The state of learning; ``holdfast.learning.boundary`` has the order of operations.
+    """A model that learns tasks by one method; ``holdfast.learning.boundary`` has the operations.
 
-    anchors: (name, anchor) in canonical order; states: what each of them remembers, by name;
-    completed: number of tasks learned.
+    anchors: (name, anchor) in canonical order; states: each anchor's state, by name; completed:
+    number of tasks learned.
     """
 
     def __init__(self, config: RunConfig, backbone: Backbone) -> None:
@@ -94,27 +94,27 @@ class Learner:
 
     @property
     def replay(self) -> GenerativeReplay.Config | None:
-        """The settings of the data anchor; None when the method has none."""
+        """The settings of replay; None if the method replays nothing."""
         needed = any(anchor.needs.replay for _, anchor in self.anchors)
         return self.config.replay if needed else None
 
     @property
     def learns_answers_alone(self) -> bool:
-        """Whether the current loss is of the answers' tokens: in the chat form, unless the model
-        has to write whole sequences itself, or stored ones are rehearsed.
+        """Whether the current loss covers answer tokens only: in the chat form, unless the model
+        has to write whole sequences itself, or stored ones are replayed.
         """
         rehearses = self.writes or self.replay is not None
         return self.config.template.form == "chat" and not rehearses
 
     @property
     def writes(self) -> bool:
-        """Whether sequences are sampled from the model before every task but the first."""
+        """Whether replay sequences are sampled from the model before every task but the first."""
         needs = [anchor.needs for _, anchor in self.anchors]
         return any((need.replay and not need.stored) or need.curvature for need in needs)
 
     @property
     def needs_general(self) -> bool:
-        """Whether an anchor needs general text of the unmodified model."""
+        """Whether an anchor needs curvature or positions on general text before the first task."""
         return self.needs_general_curvature or any(
             anchor.needs.positions for _, anchor in self.anchors
         )
@@ -131,11 +131,11 @@ class Learner:
 
     @property
     def needs_updates(self) -> bool:
-        """Whether an anchor needs the change of every map."""
+        """Whether an anchor needs the change of every map since the task began."""
         return any(anchor.needs.updates for _, anchor in self.anchors)
 
     def general(self) -> tuple[Text, int] | None:
-        """The general text that an anchor holds, and how many minibatches of it a step has."""
+        """An anchor's general text and its minibatches per step; None if no anchor holds any."""
         for name, anchor in self.anchors:
             if (text := anchor.text(self.states[name])) is not None:
                 return text, int(getattr(anchor.config, "minibatches_per_step", 1))
@@ -162,14 +162,14 @@ class Learner:
         )
 
     def text_of(self, tokens: list[int]) -> str:
-        """The text of a sequence without the replay token, in the paper's form."""
+        """The text of a sequence, in the paper's form; tokens: without the replay token."""
         if self.template.form.boxed:
             return self.backbone.decode(tokens)
         text: str = self.backbone.tokenizer.decode(tokens, clean_up_tokenization_spaces=False)
         return self.template.as_paper(text)
 
     def lesson(self, tasks: Sequence[Task]) -> Lesson:
-        """The training data of the last of these tasks; the others were learned before it."""
+        """The training data of the last task, learned after the others; with ``joint`` of all."""
         *earlier, task = tasks
         needs = [anchor.needs for _, anchor in self.anchors]
         if any(need.joint for need in needs):
@@ -194,9 +194,9 @@ class Learner:
         return [self._encoded(items[index]) for index in sorted(chosen)]
 
     def check(self, stream: Stream) -> int:
-        """How many items of the stream are truncated; HoldfastError where none may be.
+        """How many items of the stream are truncated; HoldfastError if none may be.
 
-        Raises HoldfastError also for a task to come of which an answer could never be recalled.
+        Raises HoldfastError also if an answer of a task still to be learned is too long to recall.
         """
         backbone = self.backbone
         return self.template.check_stream(
@@ -214,7 +214,7 @@ class Learner:
     ) -> tuple[ForwardPass, list[Projection]]:
         """Run the student on all parts of a step; return the pass and each part's projection.
 
-        mask_seeds: of each part's dropout masks. The pass gives the losses' gradients.
+        mask_seeds: one for each part's dropout masks. The pass computes gradients of losses.
         """
         device = self.backbone.device
         batches = [collate(part.sequences, device, part.shard) for part in parts]
@@ -227,7 +227,7 @@ class Learner:
     def sequence_gradient(self, lesson: Lesson, index: int) -> Tree:
         """The gradient of the mean cross-entropy of sequence ``index``, without dropout.
 
-        It is of what training has a loss on: the whole sequence, or its answer.
+        The mean is over the tokens that training has a loss on: all, or the answer's.
         """
         with self.backbone.learning():
             passed, (projection,) = self.project(Part([lesson.sequences[index]], None))
@@ -241,7 +241,7 @@ class Learner:
     ) -> dict[str, KroneckerFactors]:
         """Kronecker factors of every adapted map of the current model on ``sequences``.
 
-        prompts: how many tokens of each sequence are its question, where that is known.
+        purpose: names the draws; prompts: tokens of each sequence's question, empty if unknown.
         """
         with self.backbone.learning():
             return curvature_of(self._curvature_data(sequences, purpose, prompts))
@@ -249,7 +249,7 @@ class Learner:
     def positions_on(
         self, sequences: Sequences, purpose: str, prompts: Sequence[int], count: int
     ) -> Positions:
-        """x and g of every adapted map at ``count`` positions; else as :meth:`curvature_on`."""
+        """x and g of every adapted map at ``count`` positions; see :meth:`curvature_on`."""
         with self.backbone.learning():
             return positions_of(self._curvature_data(sequences, purpose, prompts), count)
 

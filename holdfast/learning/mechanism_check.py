@@ -1,4 +1,4 @@
-"""Whether a mechanism keeps its contract, seen in three short tasks of the embedded model."""
+"""Check that a mechanism keeps its contract, on three short tasks of the embedded model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _VALUES: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One promise of the contract. kept: whether it holds; why: what to look at where not."""
+    """One promise of the contract. kept: whether it holds; why: the likely cause if not."""
 
     promise: str
     kept: bool
@@ -36,13 +36,13 @@ class Finding:
 
 
 def check_mechanism(name: str, overrides: Sequence[str] = ()) -> Iterator[Finding]:
-    """Check an anchor or an allocation rule, built in or of a plug-in, and yield what is found.
+    """Check an anchor or an allocation rule, built in or a plug-in; yield a finding per promise.
 
-    It learns three short tasks, in a temporary folder: in one go, with a stop after each, and
+    Three short tasks are learned in a temporary folder: in one go, with a stop after each, and
     without the mechanism.
 
-    name: as a method's tag has it; overrides: dotted settings. What the mechanism raises comes
-    through. Raises HoldfastError when there is no such mechanism.
+    name: its name in a method's tag; overrides: dotted settings. Errors of the mechanism are not
+    caught. Raises HoldfastError if there is no such mechanism.
     """
     parse_method(name)
     with tempfile.TemporaryDirectory() as folder:
@@ -81,7 +81,7 @@ def _findings(name: str, overrides: Sequence[str], folder: Path) -> Iterator[Fin
 
 
 def _begins_with_a_past(name: str) -> bool:
-    """Whether the first task has a past: a replay token is added, or general text is preserved."""
+    """Whether the anchor acts in the first task already: by a replay token or general text."""
     needs = known_anchors()[name].needs
     return needs.replay or needs.curvature or needs.general
 
@@ -98,5 +98,5 @@ def _fit(directory: Path) -> list[list[float]]:
 
 
 def _commit(directory: Path) -> dict[str, Any]:
-    """What is committed, but for the length of the log, which tells seconds."""
+    """The last commit without the log's length, which depends on the measured seconds in it."""
     return {key: value for key, value in read_commit(directory).items() if key != "log_bytes"}

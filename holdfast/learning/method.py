@@ -14,7 +14,7 @@ from holdfast.core.mechanisms import ALIASES, SHARED, VANILLA
 
 @dataclass(frozen=True)
 class Method:
-    """A composition of mechanisms. anchors: names in canonical order; allocation: the rule."""
+    """A composition of mechanisms. anchors: names in canonical order; allocation: the rule's."""
 
     anchors: tuple[str, ...]
     allocation: str
@@ -73,7 +73,7 @@ def known_allocations() -> Mapping[str, type[Allocation]]:
 
 
 def plugged_in() -> set[str]:
-    """The names of the mechanisms that others add."""
+    """The names of all mechanisms that plug-ins add."""
     return plugins.names_added(plugins.ANCHORS) | plugins.names_added(plugins.ALLOCATIONS)
 
 

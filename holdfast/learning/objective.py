@@ -1,4 +1,4 @@
-"""The objective of a run's minibatch: questions and answers weighted apart, anchors beside them."""
+"""The loss terms of a minibatch: weighted question and answer tokens, and the anchors' terms."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from holdfast.backbone.projection import TokenLogits, token_cross_entropy
 
 @dataclass(frozen=True)
 class Weights:
-    """Weights in the objective of the current minibatch's tokens and of the replay minibatch.
+    """Weights of the current minibatch's tokens and of the replay loss.
 
     questions, answers, replay: coefficients; is_answer: [n] bool over the predicted tokens, None
-    when answers have the weight of questions and the accuracy on them is not needed; answers_alone:
-    whether the loss is the mean over answers, and questions have none.
+    if questions and answers need not be told apart; answers_alone: whether the loss is the mean
+    over answer tokens only.
     """
 
     questions: float = 1.0
@@ -37,7 +37,7 @@ def minibatch_terms(
     *,
     replay_counts_for_path: bool,
 ) -> Terms:
-    """The current loss, whose weights may differ between questions and answers, and the anchors."""
+    """Compute the weighted loss of the current minibatch and the terms of the anchors."""
     loss, measured = _current(step, weights)
     terms = compose(
         loss,
@@ -51,7 +51,7 @@ def minibatch_terms(
 
 
 def _current(step: Step, weights: Weights) -> tuple[Tensor, dict[str, Tensor]]:
-    """The weighted loss of the current minibatch; for the log, ``sft`` and answer accuracy."""
+    """The weighted loss of the current minibatch, and the log's ``sft`` and answer accuracy."""
     if weights.is_answer is None:
         sft = step.current.mean(token_cross_entropy)
         weighted = sft if weights.questions == 1 else weights.questions * sft

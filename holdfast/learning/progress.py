@@ -1,4 +1,4 @@
-"""What learning tells while it runs; a stopwatch by phase, and the peak of memory."""
+"""Callbacks that learning calls while it runs, a stopwatch by phase, and the peak of memory."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class OptimiserStep:
 class Progress:
     """Callbacks of learning, all of which do nothing here: override those that you need.
 
-    The command line draws bars with it; ``holdfast.tracking`` sends what it hears to a tracker.
-    An error that one raises ends the run, which keeps the tasks that are committed.
+    The command line draws bars in a subclass, ``holdfast.tracking`` sends to trackers in another.
+    An error in a callback ends the run; committed tasks are kept.
     """
 
     def task_begun(self, task: int, horizon: int) -> None:
@@ -46,7 +46,7 @@ class Progress:
         """One optimiser step was taken."""
 
     def row_observed(self, after_task: int, recall: Mapping[int, float]) -> None:
-        """Row ``after_task`` of the matrix was observed: the share recalled, by task."""
+        """Row ``after_task`` of the matrix was measured; recall: the fraction recalled, by task."""
 
     def committed(self, event: Mapping[str, Any]) -> None:
         """A task is on disk; event: its line in log.jsonl, with losses and seconds by phase."""
@@ -62,7 +62,7 @@ class Progress:
 
 
 class Several(Progress):
-    """Tells each of several listeners everything, in their order."""
+    """Passes every callback to several listeners, in order."""
 
     def __init__(self, *listeners: Progress) -> None:
         self._listeners = listeners

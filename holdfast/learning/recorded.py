@@ -23,9 +23,9 @@ from holdfast.results.record import CONFIG_FILE, Description
 class Recorded:
     """A trajectory as its directory records it; read only.
 
-    config: its settings, with the precision it was learned in; identity: the settings' sha256;
-    fingerprint: of the unmodified backbone's weights; stream: its name; last: its last commit;
-    chat_template: the sha256 of its texts, in the chat form.
+    config: its settings, with the precision it was learned in; identity: the sha256 of those that
+    change results; fingerprint: of the unmodified backbone; stream: its name; last: its last
+    commit; chat_template: the sha256 of the template's texts, None in the paper's form.
     """
 
     directory: Path
@@ -52,7 +52,7 @@ class Recorded:
         return cls(directory, config, identity, fingerprint, name, last, texts)
 
     def boundary(self, after_task: int | None) -> Commit:
-        """A commit to restore the model after a task from; None: the last commit itself.
+        """The commit from which to restore the model after a task; None: the last commit.
 
         Raises HoldfastError when that task was not learned, or its model was not kept.
         """
@@ -89,7 +89,7 @@ class Recorded:
         return self.last.snapshot if self.last.snapshot <= task else 0
 
     def _remedy(self) -> str:
-        """How later tasks keep more models."""
+        """Advice: the settings that keep more models of later tasks."""
         folded = self.config.allocation().after_task == "merge"
         every = (
             f", or a keep.snapshot_every above {self.config.keep.snapshot_every}," if folded else ""
@@ -123,7 +123,7 @@ class Recorded:
     def standing(self) -> Iterator[None]:
         """Guard a block that reads a commit's files, which a run still in progress may remove.
 
-        An error in the block becomes a HoldfastError about that run when it has committed since.
+        If the run has committed since, a HoldfastError of the block becomes one that says so.
         """
         try:
             yield

@@ -1,13 +1,13 @@
-"""How much of a change the forms of the past see: the run's next task is learned in memory.
+"""How well the quadratic forms of ``kfac`` and ``pairs`` approximate what a task changes.
 
-On answers of earlier items and on general text stands, per token,
+A run's next task is learned in memory; nothing is written. The first row is, per token of earlier
+items (weighted as in the curvature) and of general text,
 
-    tau^2 KL(model before || model after),
+    tau^2 KL(model before || model after).
 
-then what of it is left when one neglects more and more: all but second order; what two positions of
-a sequence do together; what layers, and maps, do together at a position; which input went with
-which gradient, as Kronecker factors do; and what has changed since an anchor saw it. Nothing is
-written.
+Each further row adds an approximation: second order only; no products of two positions of a
+sequence; none of two layers, then none of two maps, at a position; S and G averaged apart, as in
+Kronecker factors. The last rows are the forms that the method's anchors hold, taken in the past.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ from holdfast.streams import Stream, Task, load_stream
 Report = Callable[[str, int, int], None]
 Tell = Callable[[int, int], None]
 
-_SMALL = 0.1  # of the change: there only second order is left
-_SEQUENCES_AT_ONCE = 16  # whose positions are in memory
+_SMALL = 0.1  # the fraction of the change at which only second order is left
+_SEQUENCES_AT_ONCE = 16  # whose x and g are in memory together
 
 
 @dataclass(frozen=True)
 class ShareOfChange:
-    """One row: what is left of the change, tau^2 KL per token, by column.
+    """One row: the change, tau^2 KL per token, under one approximation, by column.
 
-    Columns: ``answers`` of earlier items; ``text``, general text; ``both``, weighted by the numbers
-    of items and of texts, as a form is that holds both.
+    Columns: ``answers`` to earlier items; ``text``: general text; ``both``: their mean, weighted by
+    the numbers of items and of texts, as an anchor's form weighs them.
     """
 
     what: str
@@ -61,9 +61,10 @@ class ShareOfChange:
 
 @dataclass(frozen=True)
 class _Probes:
-    """Sequences that are asked, as the curvature weighs their tokens.
+    """Sequences on which a change is measured.
 
-    teacher: [n, d], the states of the model before the change.
+    weights: [n], of the predicted tokens, as in the curvature; teacher: [n, d], the hidden states
+    of the model before the change.
     """
 
     lesson: Lesson
@@ -72,10 +73,11 @@ class _Probes:
 
 
 def shares(recorded: Recorded, items: int, report: Report) -> list[ShareOfChange]:
-    """Learn the task after a run's last, and measure that change.
+    """Learn the task after a run's last one in memory, and measure how it changes the model.
 
-    items: of earlier tasks, drawn, whose answers are asked; report: of progress.
-    Raises HoldfastError where the stream has no further task, or nothing was learned.
+    items: how many earlier items, drawn at random, and how many general texts are probed at most;
+    report: called with a phase, the units done and their total.
+    Raises HoldfastError if the stream has no further task, or nothing was learned.
     """
     stream = _one_more(recorded)
     done = recorded.last.completed
@@ -103,16 +105,16 @@ def shares(recorded: Recorded, items: int, report: Report) -> list[ShareOfChange
 def shares_of(
     before: Learner, student: Learner, lesson: Lesson, probes: Mapping[str, Lesson], report: Report
 ) -> tuple[list[ShareOfChange], dict[str, float]]:
-    """The rows of what a lesson changes on each of the probes, and what each anchor sees of it.
+    """Let the student learn a lesson; return the rows on all probes, and each anchor's form.
 
-    before: a learner like the student, which alone learns the lesson.
+    before: a learner in the same state as the student, which does not learn the lesson.
     """
     updates, forms = _learned(before, student, lesson, _Reporting(report))
     return _Change(before, updates, probes, report).rows(), forms
 
 
 def _one_more(recorded: Recorded) -> Stream:
-    """What a run has learned and one task more, of its stream or, at its end, of a longer one."""
+    """The tasks that a run has learned and one more; if need be ``stream.tasks`` is raised."""
     learned, config = recorded.last.tasks, recorded.config
     if not learned:
         raise HoldfastError(f"{recorded.directory}: has learned no task yet")
@@ -136,7 +138,7 @@ def _one_more(recorded: Recorded) -> Stream:
 def _learned(
     before: Learner, student: Learner, lesson: Lesson, progress: Progress
 ) -> tuple[dict[str, Update], dict[str, float]]:
-    """The change of every map by a lesson that the student learns, and what anchors see of it.
+    """Let the student learn a lesson; return every map's change, and each anchor's form of it.
 
     before: equals the student, and does not learn.
     """
@@ -163,7 +165,7 @@ def _learned(
 
 
 class _Change:
-    """A change of every map, and what it does to the answers of a model."""
+    """A change of every map, measured on probes."""
 
     def __init__(
         self,
@@ -183,7 +185,6 @@ class _Change:
         self._probes = {name: self._probes_of(lesson) for name, lesson in lessons.items()}
 
     def rows(self) -> list[ShareOfChange]:
-        """From the whole change to each map's Kronecker factors."""
         rows: dict[str, dict[str, float]] = {}
         for column, probes in self._probes.items():
             tell = partial(self._report, f"what changes in {column}")
@@ -206,7 +207,7 @@ class _Change:
 
     @contextmanager
     def _changed(self, part: float) -> Iterator[None]:
-        """Within the block the model has so much of the change."""
+        """Within the block the model has the fraction ``part`` of the change."""
         workspace = self._learner.workspace
         changed = {}
         for name, update in self._updates.items():
@@ -221,7 +222,7 @@ class _Change:
 
     @torch.no_grad()
     def _divergence(self, probes: _Probes, part: float, tell: Tell) -> float:
-        """tau^2 KL per token when ``part`` of the change is made."""
+        """tau^2 KL per token under the fraction ``part`` of the change."""
         backbone, sequences = self._learner.backbone, probes.lesson.sequences
         with self._changed(part):
             states = states_of(backbone, sequences).states
@@ -238,7 +239,7 @@ class _Change:
         return total / len(targets)
 
     def _paired(self, probes: _Probes, tell: Tell) -> dict[str, float]:
-        """Half the mean over positions of the squares of what maps do together there."""
+        """For three groupings of maps, the sum over groups of 1/2 mean((sum of g^T dW x)^2)."""
         sequences, prompts = probes.lesson.sequences, probes.lesson.prompts
         layers: dict[str, list[str]] = {}
         for name in self._updates:
@@ -275,7 +276,7 @@ class _Change:
 
 
 def _layer_of(name: str) -> str:
-    """The layer of a map, up to the first number in its name; its whole name without one."""
+    """The layer of a map: its name up to the first number, or all of it if it has none."""
     match = re.match(r".*?\.\d+(?=\.)", name)
     return match[0] if match else name
 
@@ -285,7 +286,7 @@ def _mean(values: Mapping[str, float], weights: Mapping[str, int]) -> float:
 
 
 class _Reporting(Progress):
-    """The steps of the task that is learned, as a report."""
+    """Passes the steps of a task on to a report."""
 
     def __init__(self, report: Report) -> None:
         self._report = report

@@ -2,8 +2,8 @@
 
 ``state/commit.json`` names the files of the last commit with their sizes and digests and holds
 the matrix; renaming it into place is the commit. File names contain the task's number, so a
-commit's files are never overwritten. Each commit also names the files of the one before that it
-needs no more; ``sweep`` removes those, and nothing else that lies in the directory.
+commit's files are never overwritten. Each commit also names the files of the one before that are no
+longer needed; ``sweep`` removes those and temporary files of killed runs, and nothing else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from holdfast.core.own import regular, remove_named, remove_unfinished
 from holdfast.results import RecallMatrix
 from holdfast.results.record import commit_file, damaged, read_commit, write_commit
 
-# What is written in a trajectory's directory.
+# The files and folders that are written in a trajectory's directory.
 PARTS = (
     *("config.json", "matrix.csv", "metrics.json", "log.jsonl"),
     *("state", "state/commit.json", "factors", "items", "replay", "capability"),
@@ -37,7 +37,7 @@ class Commit:
 
     completed: tasks learned; tasks: their fingerprints; log_bytes: length of log.jsonl; snapshot:
     the task after which the dense matrices were last copied, 0 for none; files: relative path ->
-    size in bytes and sha256; superseded: those of the commit before that this one needs no more.
+    size in bytes and sha256; superseded: files of the commit before that are no longer needed.
     """
 
     completed: int = 0
@@ -64,7 +64,7 @@ class Store:
     def last_commit(self) -> Commit:
         """The last commit; an empty one before the first. HoldfastError when it is damaged."""
         if not self._pointer.exists():
-            # The matrix is written after the first commit only.
+            # matrix.csv is written after a commit, so there has been one.
             if (self.directory / "matrix.csv").exists():
                 raise damaged(self._pointer, "is missing")
             return Commit()
@@ -125,7 +125,7 @@ class Store:
         try:
             if _digest(path) != commit.files[name][1]:
                 raise damaged(path, "has other contents than were committed")
-            # Copies: a file's tensors lie at any address, where products may round otherwise.
+            # Cloned: at a file's unaligned addresses products may round differently.
             return {_renamed(key): tensor.clone() for key, tensor in load_file(path).items()}
         except OSError as error:
             raise damaged(path, f"cannot be read ({error.strerror})") from error

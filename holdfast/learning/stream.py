@@ -1,4 +1,4 @@
-"""The stream of a configuration, and whether a backbone can learn it, without its weights."""
+"""Load the stream of a configuration; check, without weights, that a backbone can learn it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from holdfast.streams import Stream, load_stream
 
 
 def stream_of(config: RunConfig) -> Stream:
-    """The stream that a configuration names, as :func:`fitting` leaves it."""
+    """Load the stream that a configuration names; :func:`fitting` may drop items."""
     return fitting(config, load_stream(config.stream))
 
 
 def fitting(config: RunConfig, stream: Stream, backbone: Backbone | None = None) -> Stream:
-    """The stream without the items that ``template.overlong: drop`` leaves out; else as it is.
+    """With ``template.overlong: drop`` the stream without its overlong items, otherwise all of it.
 
-    backbone: the one that will learn it, None to load its tokenizer.
-    Raises HoldfastError when a task has no other item.
+    backbone: the one that will learn it; None: load its tokenizer.
+    Raises HoldfastError if a task has no other items.
     """
     if config.template.overlong != "drop":
         return stream
@@ -38,9 +38,8 @@ def check_without_weights(config: RunConfig, stream: Stream, learned: int = 0) -
     """Check the device, the adapted maps and the length of every item, and load no weights.
 
     learned: how many tasks have been learned already.
-    Returns why the last two could not be checked: a backbone of the hub that cannot be read here,
-    or one that is not fetched yet; None when all is well. Raises HoldfastError for what a run
-    would refuse.
+    Returns None, or why maps and lengths could not be checked: the backbone is not fetched yet, or
+    cannot be read from the hub. Raises HoldfastError for what a run would refuse.
     """
     device_of(config.backbone)
     check_available(config.backbone)

@@ -1,4 +1,4 @@
-"""One line a task, with an estimate of the time left."""
+"""Print one line for every learned task, with an estimate of the time left."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Pace:
     The quarter has at least three units. The first unit is ignored once there is a second: it
     includes loading the model, and task 1 of a stream has no earlier tasks to preserve.
 
-    done: units done before this process began; None takes the first count that is reported.
+    done: units done before this process began; None: the first count that is reported.
     """
 
     def __init__(self, done: int | None = None, clock: Clock = time.monotonic) -> None:
@@ -57,9 +57,9 @@ class Pace:
 
 
 class TaskLines(Progress):
-    """A line for each task on standard error: how long it took, what is recalled, the time left.
+    """Prints a line for each task on standard error: its time, the recall so far, the time left.
 
-    label: stands before each line; pace: of the work so far, None where all of it is to come.
+    label: begins each line; pace: of work that has begun already; None: a new one.
     """
 
     def __init__(self, label: str = "holdfast", pace: Pace | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Read again the tasks that a trajectory was taught."""
+"""Load the tasks that a trajectory has learned."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.streams import Task
 def taught(recorded: Recorded, commit: Commit) -> tuple[Task, ...]:
     """The tasks learned until a commit, in order.
 
-    Raises HoldfastError when they cannot be read, or are not those that were learned.
+    Raises HoldfastError if they cannot be read, or have changed since they were learned.
     """
     tasks = stream_of(recorded.config).tasks[: commit.completed]
     if [task.fingerprint for task in tasks] != commit.tasks:

@@ -23,7 +23,7 @@ TOKENS_AT_ONCE = 16_384
 
 
 def states_of(backbone: Backbone, sequences: Sequence[Sequence[int]]) -> TokenStates:
-    """The last hidden state at every predicting position, in the order of ``sequences``."""
+    """The last hidden states at all predicting positions, in the order of ``sequences``."""
     indices = rank_indices(len(sequences))
     empty = backbone.head.weight.new_empty(0, backbone.head.weight.shape[1])
     pieces = [empty] * len(sequences)
@@ -50,9 +50,9 @@ def replay_set(
 ) -> list[list[int]]:
     """Sample sequences of the previous model from the replay token; empty ones are dropped.
 
-    keep_stop: whether a sequence keeps its stop token, and so a loss on it (true when the template
-    trains on it); stops: at which stop token it ends. Sequences are the sampled tokens; text is
-    never tokenized again.
+    keep_stop: whether a sequence keeps its stop token, and so a loss on it (true if the template
+    trains on it); stops: a sequence ends at its ``stops``-th stop token. Sequences are the sampled
+    tokens; text is never tokenized again.
     Source: eq. app-replay-generate, eq. app-replay-buffer.
     """
     assert backbone.seed_token is not None

@@ -28,7 +28,7 @@ from holdfast.model.curvature import Curvature
 
 
 class Minibatches(NamedTuple):
-    """What a pass is on: indices of the task's sequences, of replay and of general text, if any."""
+    """Indices of one pass's minibatches: the task's sequences, replay, general text; None: none."""
 
     current: list[int]
     replay: list[int] | None = None
@@ -39,10 +39,10 @@ class Minibatches(NamedTuple):
 class Past:
     """Outputs of the previous model, computed before the student's first step.
 
-    replay, general: sequences sampled from the replay token and from random tokens, may be empty;
-    replay_states, current_states: its hidden states on ``replay`` and on the task's own sequences;
-    curvature: Kronecker factors on ``replay`` and ``general``. These are None when no anchor needs
-    them.
+    replay: sequences sampled from the replay token (with ``stored``: stored ones); general:
+    sequences sampled from random tokens; both may be empty. replay_states, current_states: last
+    hidden states on ``replay`` and on the task's own sequences; curvature: Kronecker factors on
+    ``replay`` and ``general``; each is None if no anchor needs it.
     """
 
     replay: Sequences
@@ -57,9 +57,8 @@ def optimise(
 ) -> list[dict[str, float]]:
     """Minimise eq. app-objective on one task; return the mean of each term in every epoch.
 
-    With ``optim.acquired`` epochs follow the least number of them until the latest one reached that
-    accuracy on the task's answer tokens, or as many are done as ``optim.max_steps`` allows.
-    ``optim.cooldown`` epochs follow in any case.
+    With ``optim.acquired``, epochs beyond the least number follow until one reaches that accuracy
+    on the task's answer tokens, up to ``optim.max_steps``; ``optim.cooldown`` epochs end the task.
     Raises HoldfastError, naming the epoch, when a term or the factors are not finite.
     Source: alg. weight-anchors, alg. replay.
     """
@@ -84,13 +83,13 @@ def optimise(
             progress.optimised(
                 OptimiserStep(task, taken, terms, optimizer.rate, trainer.gradient_norm)
             )
-            # The total is not known with ``acquired``: show the least, then one more epoch each.
+            # With ``acquired`` the total is unknown: show the least, then one epoch more each time.
             total = max(settings.steps_of(count), (epoch + 1) * in_epoch)
             progress.step("training", task, taken, total)
         means = {
             name: float(torch.stack([value[name] for value in values]).mean()) for name in values[0]
         }
-        # Rounding of unlike machines must not add up: the processes go on from the same factors.
+        # Processes on unlike machines round differently, which must not add up.
         for parameter in parameters.values():
             broadcast_(parameter.data)
         not_finite = [name for name, mean in means.items() if not math.isfinite(mean)]
@@ -116,7 +115,7 @@ def optimise(
 
 def _acquired(settings: Optimisation, epoch: Mapping[str, float]) -> bool:
     """Whether an epoch reached ``settings.acquired``; True when that is None."""
-    return settings.acquired is None or epoch["acquired"] >= settings.acquired - 1e-6  # as float32
+    return settings.acquired is None or epoch["acquired"] >= settings.acquired - 1e-6  # rounding
 
 
 def current_minibatches(seed: int, task: int, epoch: int, count: int, size: int) -> list[list[int]]:
@@ -137,7 +136,7 @@ def replay_minibatches(
     """Yield the replay indices of each step, endlessly.
 
     The indices are reshuffled every epoch and whenever they are exhausted; the last minibatch of a
-    shuffle may be short. at_once: minibatches per step; purpose: of the draws.
+    shuffle may be short. at_once: minibatches per step; purpose: names the draws.
     Source: alg. replay.
     """
 
@@ -162,7 +161,7 @@ def _part(sequences: Sequences, states: TokenStates | None, minibatch: list[int]
 
 
 def weights_of(learner: Learner, task: int, lesson: Lesson, past: Past) -> Weights:
-    """Token weights of a task, from the data anchor and ``balance``; all 1 in the first task.
+    """The weights of a task's tokens and replay loss; for the first task 1 and 0.
 
     Source: eq. app-fit; ``balance`` is not from the paper.
     """
@@ -189,11 +188,11 @@ def warmup_steps(steps: int, fraction: float) -> int:
 class TaskOptimizer:
     """A new AdamW on the factors; step k of the first W has rate ``lr * k / W``.
 
-    rate: of the latest step. A cooldown is not from the paper.
+    rate: the latest step's. A cooldown is not from the paper.
     """
 
     def __init__(self, parameters: Iterable[Tensor], config: Optimisation, steps: int) -> None:
-        """steps: of the least number of epochs, by which the warm-up is counted."""
+        """steps: of the least number of epochs; the warm-up is a fraction of them."""
         self._config = config
         self._warmup = warmup_steps(steps, config.warmup)
         self._taken = 0
@@ -204,7 +203,7 @@ class TaskOptimizer:
         )
 
     def cool_down(self, steps: int) -> None:
-        """The next ``steps`` are the last: the k-th has the rate times ``1 - (k - 1) / steps``."""
+        """For the last ``steps`` steps, multiply the k-th's rate by ``1 - (k - 1) / steps``."""
         self._cooldown = self._left = steps
 
     def step(self) -> None:
@@ -248,7 +247,7 @@ class _TaskTrainer:
         self._drawn = 0  # minibatches so far; part of the dropout masks' seeds
 
     def minibatches(self, epoch: int) -> Iterator[Minibatches]:
-        """Every current minibatch of an epoch with those beside it."""
+        """Every current minibatch of an epoch, with its replay and general minibatches."""
         learner, past = self._learner, self._past
         seed, size = learner.config.seed, learner.config.optim.batch_size
         replay: Iterator[list[int] | None] = repeat(None)
@@ -266,7 +265,7 @@ class _TaskTrainer:
         yield from map(Minibatches, current, replay, general)
 
     def optimiser_step(self, window: Sequence[Minibatches]) -> list[dict[str, Tensor]]:
-        """Accumulate the gradient of a window, clip it, update; return the terms' values."""
+        """Accumulate a window's gradient, clip it and step; return the terms of its minibatches."""
         workspace, rule = self._learner.workspace, self._learner.allocation
         state = self._learner.allocation_state
         values, whole, fit = [], _Sum(), _Sum()
@@ -292,9 +291,9 @@ class _TaskTrainer:
         return values
 
     def _gradients(self, chosen: Minibatches) -> tuple[dict[str, Tensor], Tree, Tree]:
-        """The terms of minibatches, the gradient of the fit term, and that of the others.
+        """The terms of ``chosen``, the gradient of the fit term, and the gradient of the others.
 
-        Where no anchor needs them apart, the first is that of both.
+        If no anchor needs the fit gradient, the first gradient is of all terms, the second empty.
         """
         learner, past = self._learner, self._past
         seed = learner.config.seed
@@ -356,7 +355,7 @@ class _TaskTrainer:
 
 
 class _Sum:
-    """A sum of gradients. tree: of every coordinate."""
+    """A weighted sum of gradients. tree: the sum by coordinate."""
 
     def __init__(self) -> None:
         self.tree: dict[str, Tensor] = {}

@@ -64,8 +64,8 @@ class Trajectory:
     ) -> None:
         """Open or prepare a directory; nothing is written before :meth:`advance`.
 
-        stream, backbone: use these instead of those that the configuration names. The backbone is
-        changed in place, so it serves one trajectory; None loads one whenever one is needed.
+        stream, backbone: used instead of the ones that the configuration names. The backbone is
+        changed in place, so it serves one trajectory; None: load one when it is needed.
         Raises HoldfastError when the directory belongs to another configuration (naming every
         field that differs), holds other files but no trajectory, or is damaged.
         """
@@ -116,7 +116,7 @@ class Trajectory:
         return summarise(self.matrix)
 
     def record(self) -> RunRecord:
-        """What the directory tells so far, as tables: losses by epoch, seconds by task.
+        """The record in the directory, which has tables: losses by epoch, seconds by task.
 
         Raises HoldfastError before the first :meth:`advance`, and for a damaged file.
         """
@@ -140,7 +140,7 @@ class Trajectory:
             self._mend_derived()
             return self.matrix
         if not is_rank_zero():
-            progress = Progress()  # one process tells of all
+            progress = Progress()  # only one process reports
         with self.writing():
             learner = self._ready_learner()
             recall = Recall(
@@ -248,7 +248,7 @@ class Trajectory:
         return range(0) if rows == "horizon" else range(number, number + 1)
 
     def _measured(self, learner: Learner, number: int, watch: Stopwatch) -> dict[str, Any]:
-        """The log's entry on the text suite after ``number`` tasks; empty if not configured."""
+        """Run the text suite after ``number`` tasks if configured; return the log's entry."""
         if "text" not in self.config.evaluation.capability:
             return {}
         model = learner.backbone.fingerprint
@@ -301,7 +301,7 @@ class Trajectory:
         return {"matrix.csv": self.matrix.to_csv(), "metrics.json": json_text(self.metrics())}
 
     def _mend_derived(self) -> None:
-        """Mend what a process killed after its last commit left: derived files old or begun."""
+        """Rewrite derived files that a process killed after its last commit left old or begun."""
         paths = {self.directory / name: text for name, text in self._derived().items()}
         if run_on_rank_zero(
             lambda: (
@@ -338,7 +338,7 @@ class Trajectory:
         return self._learner
 
     def _fresh_backbone(self) -> Backbone:
-        """The given backbone, once; else one that is loaded now."""
+        """The given backbone, or one loaded now; HoldfastError if the given one is in use."""
         if self._given_backbone is None:
             return load_backbone(self.config.backbone)
         if self._given_backbone.is_adapted:
@@ -352,7 +352,7 @@ class Trajectory:
     def _locked(self) -> Iterator[None]:
         """Lock the directory and read its last commit; InUseError if another process holds it.
 
-        Of processes that share the run the first holds it for all.
+        If several processes share the run, the first locks it for all.
         """
         if self._is_locked:
             yield
@@ -385,7 +385,7 @@ class Trajectory:
             cut(path, committed.rfind(b"\n") + 1)
 
     def _check_learned_tasks(self, stream: Stream) -> None:
-        """Raise HoldfastError where a task of the stream differs from the one learned there."""
+        """Raise HoldfastError if a learned task differs from the stream's task of that number."""
         ours = [task.fingerprint for task in stream.tasks]
         for number, learned in enumerate(self._commit.tasks, start=1):
             if number <= len(ours) and ours[number - 1] != learned:

@@ -1,4 +1,4 @@
-"""An answer of a memory, and where it comes from."""
+"""The answer of a memory to a question, and its source."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Source = Literal["weights", "list", "model"]
 
 @dataclass(frozen=True)
 class Answer:
-    """What a memory answers.
+    """A memory's answer to a question.
 
-    question: as it was asked; text: the answer; source: ``weights`` where an adapter gives what was
-    taught, ``list`` where it gives something else and the list of facts answers, ``model`` for the
-    untouched model, which answers what was not taught; fact: the taught fact; waiting: it comes
-    from the list, since its lesson is not learned yet; further: more facts, for which the same
-    message asks, and which the text answers in lines of their own.
+    question: as it was asked; text: the answer; source: ``weights`` if an adapter gives the taught
+    answer, ``list`` if it does not and the list of facts answers, ``model`` if the question was not
+    taught and the untouched model answers; fact: the taught fact, None for the untouched model;
+    waiting: whether the list answers because the fact's lesson is not learned yet; further: other
+    facts that the same message asks for, each answered in a line of ``text``.
     """
 
     question: str

@@ -23,11 +23,11 @@ from holdfast.streams import Item, Task
 from holdfast.streams.batches import fact_key, is_wording
 from holdfast.streams.item import question_key
 
-# What it tells of a question that an adapter does, or does not, give the taught answer to it: the
-# logarithms of .83 / .27 and .17 / .73, the rates for other wordings and for other relations of the
-# entity on the development set of facts.
+# Added to the gate's score if an adapter gives, or does not give, the taught answer to a question:
+# log(.83 / .27) and log(.17 / .73). On the development set of facts, adapters give it to 83% of the
+# other wordings of taught questions, and to 27% of the questions for an entity's other relations.
 _GIVEN, _NOT_GIVEN = 1.1, -1.5
-# How a message that asks for several things is divided: at sentences, and before words that ask.
+# A message is divided at the ends of sentences, and at "and" or a comma before a question word.
 _ENDS = re.compile(r"(?<=[.?!…])\s+|(?<=[。？！])|\n+")
 _ASKS = (
     r"(?=(?:also\s+)?(?:(?:at|by|for|from|in|of|on|to|with)\s+)?"
@@ -38,33 +38,33 @@ _COMMA = re.compile(rf"[,;]\s+{_ASKS}", re.IGNORECASE)
 _PRONOUN = re.compile(
     r"\b(?:(?P<owner>his|its|their|her(?=\s+\w))|he|she|it|they|him|them|her)\b", re.IGNORECASE
 )
-_LEAST = 3  # words of a sentence that may ask for something
+_LEAST = 3  # words of a part that may be a question
 
 
 def _is_taught(score: float, given: bool | None) -> bool:
-    """Whether a question is about a taught fact. score: of the gate; given: by the weights.
+    """Whether a question is about a taught fact.
 
-    given is None where no weights know the fact yet, as in a list of facts without weights.
+    score: the gate's; given: whether the weights give the fact's answer, None if it is not learned.
     """
     return score + (0.0 if given is None else _GIVEN if given else _NOT_GIVEN) > 0
 
 
 class Answerer:
-    """Answers from the lessons of a memory, and from the list what waits to be learned.
+    """Answers questions from a memory's lessons, or from its list if they do not give the answer.
 
-    It reads the lessons' vectors for the gate once.
+    What the gate compares is read from the lessons' files once.
     """
 
     def __init__(
         self, engine: Engine, directory: Path, record: Record, tasks: Sequence[Task]
     ) -> None:
-        """tasks: the learned lessons' facts in order, and behind them those that wait."""
+        """tasks: the batches of the learned lessons in order, then those that wait."""
         self._engine, self._directory = engine, directory
-        self._facts: list[Item] = []  # the newest of each question
+        self._facts: list[Item] = []  # by number, each with its newest answer
         self._lesson: list[str | None] = []  # the file of each fact's lesson, None while it waits
         self._whole_turn = {lesson.file for lesson in record.lessons if lesson.whole_turn}
         self._numbers: dict[str, int] = {}
-        self._asked: dict[str, int] = {}  # wordings on file, by key
+        self._asked: dict[str, int] = {}  # the fact of every taught question and wording
         count = len(record.lessons)
         for task, lesson in zip(tasks[:count], record.lessons, strict=True):
             for item in task.items:
@@ -75,7 +75,7 @@ class Answerer:
             (self._add(item, None), item.question)
             for task in tasks[count:]
             for item in task.items
-            if engine.limits.fits(item.question)  # else its lesson will fail, and say why
+            if engine.limits.fits(item.question)  # else its lesson fails and says why
         )
         self._loose = {
             key: self._asked[question_key(question)]
@@ -83,9 +83,10 @@ class Answerer:
         }
 
     def _add(self, item: Item, file: str | None) -> int:
-        """Take up a fact, or a wording of one, of the lesson in ``file``; the fact's number.
+        """Add a fact, or another wording of one; return the fact's number.
 
-        What waits, with None for the file, leaves a fact to its lesson unless it corrects it.
+        file: of its lesson; None if it waits. A waiting item leaves a learned fact with its lesson
+        unless it corrects the answer.
         """
         place = self._numbers.setdefault(fact_key(item), len(self._facts))
         if place == len(self._facts):
@@ -100,11 +101,11 @@ class Answerer:
         return place
 
     def _looks(self, record: Record, tasks: Sequence[Task]) -> tuple[list[QuestionLook], list[int]]:
-        """The questions of every fact's last lesson, and the facts that they belong to."""
+        """What the gate compares of the learned questions, and the number of each one's fact."""
         looks, owners = [], []
         for file in dict.fromkeys(lesson.file for lesson in record.lessons):
             stored = read_looks(self._directory, file, self._engine.tuning.key)
-            if stored is None:  # made with another tuning: read once more
+            if stored is None:  # of another tuning: the model reads the questions again
                 batches = [
                     task.items
                     for task, lesson in zip(tasks, record.lessons, strict=False)
@@ -127,7 +128,7 @@ class Answerer:
 
     @property
     def adapters(self) -> tuple[str, ...]:
-        """The adapters that answer at least one fact, in the order of their lessons."""
+        """The names of the adapters that answer at least one fact."""
         return tuple(dict.fromkeys(file for file in self._lesson if file is not None))
 
     def adapter(self, place: int) -> Adapter:
@@ -140,18 +141,15 @@ class Answerer:
         return Adapter(file, partial(self._factors, file), file in self._whole_turn)
 
     def listed(self, questions: Sequence[str]) -> list[int | None]:
-        """The number of the fact that the gate alone takes each question for, None for none.
-
-        No adapter has a say, as in a list of facts without weights.
-        """
+        """The number of the fact that each question asks for, None for none: by the gate alone."""
         _, looks = self._engine.read(questions)
         matches = self._matches(questions, looks)
         return [match.place if match and match.score > 0 else None for match in matches]
 
     def replies(self, questions: Sequence[str], longest: int | None = None) -> list[Answer]:
-        """The answers, in order; HoldfastError for a question that is empty or too long.
+        """The answers, in order. Raises HoldfastError for a question that is empty or too long.
 
-        longest: tokens of an answer of the untouched model; the engine's limit by default.
+        longest: most tokens of an answer of the untouched model; None for the engine's limit.
         """
         taught = self.taught(questions)
         unknown = [reading for reading in taught if isinstance(reading, Reading)]
@@ -162,10 +160,10 @@ class Answerer:
         ]
 
     def taught(self, questions: Sequence[str]) -> list[Answer | Reading]:
-        """The answers that were taught; for other questions what the untouched model goes on from.
+        """The taught answer to each question, or its reading by the untouched model if it has none.
 
-        Of a message that asks for several facts each is answered, and of one that is about none as
-        a whole whatever a part of it asks for.
+        A message that asks for several facts gets an answer with a line for each. If a message as a
+        whole is about no fact, its parts may be.
         Raises HoldfastError for a question that is empty or too long.
         """
         taught = self._taught(questions)
@@ -181,7 +179,10 @@ class Answerer:
         return taught
 
     def _parts(self, messages: Sequence[Sequence[str]]) -> list[list[Answer]]:
-        """What was taught of the questions of messages; a pronoun stands for the last such name."""
+        """The taught answers to the parts of each message.
+
+        A part that has none is asked again with the name of the last taught part for its pronoun.
+        """
         taught = iter(self._taught([question for parts in messages for question in parts]))
         answers: list[list[Answer]] = []
         for parts in messages:
@@ -198,7 +199,7 @@ class Answerer:
         return answers
 
     def _taught(self, questions: Sequence[str]) -> list[Answer | Reading]:
-        """As :meth:`taught`, each question as a whole."""
+        """As :meth:`taught`, with each question as a whole."""
         if not questions:
             return []
         readings, looks = self._engine.read(questions)
@@ -217,10 +218,7 @@ class Answerer:
     def _places(
         self, questions: Sequence[str], readings: Sequence[Reading], looks: Sequence[QuestionLook]
     ) -> tuple[list[int | None], dict[int, bool]]:
-        """The fact that each question is taken to ask for, and whether the weights give its answer.
-
-        Both by the question's number; a fact is None for none. The second has learned facts alone.
-        """
+        """The number of the fact that each question asks for, None for none; and :meth:`_given`."""
         matches = self._matches(questions, looks)
         given = self._given(readings, [match.place if match else None for match in matches])
         places = [
@@ -232,7 +230,7 @@ class Answerer:
     def _matches(
         self, questions: Sequence[str], looks: Sequence[QuestionLook]
     ) -> list[Match | None]:
-        """The fact that each question may ask for; its score is infinite for a question on file."""
+        """The fact that each question may ask for; an infinite score for a question on file."""
         waiting = self._waiting.about(questions)
         waiting_looks = self._engine.looks([text for _, text in waiting])
         for (owner, _), look in zip(waiting, waiting_looks, strict=True):
@@ -241,17 +239,17 @@ class Answerer:
         for question, look in zip(questions, looks, strict=True):
             place = self._place_on_file(question)
             best = self._gate.best(look) if place is None else Match(place, math.inf)
-            # What no adapter's say decides for is not asked of one.
+            # A match that even a right answer of the adapter cannot save is dropped.
             matches.append(best if best and _is_taught(best.score, given=True) else None)
         return matches
 
     def _place_on_file(self, question: str) -> int | None:
-        """The fact whose question, or another wording on file, this is but for case and marks."""
+        """The number of the fact with this question or wording, case and punctuation aside."""
         place = self._asked.get(question_key(question))
         return self._loose.get(loose_key(question)) if place is None else place
 
     def _given(self, readings: Sequence[Reading], places: Sequence[int | None]) -> dict[int, bool]:
-        """Whether the weights give each learned answer, by the question's number."""
+        """By question number, whether the weights give the answer; only for learned facts."""
         by_file: dict[str, list[tuple[int, int]]] = {}
         for number, place in enumerate(places):
             if place is not None and (lesson := self._lesson[place]) is not None:
@@ -271,9 +269,9 @@ class Answerer:
 
 
 def questions_in(message: str) -> list[str]:
-    """The parts of a message that may ask for something; none where it is one sentence alone.
+    """The parts of a message that may be questions; none if it has only one part.
 
-    Parts are sentences, and what ``and``, with commas before it, joins before a word that asks:
+    A part is a sentence, or a question that ``and`` and commas join to others in one sentence:
     *Where does Ada live, who is her doctor and what does she drink?*
     """
     sentences = [part.strip() for part in _ENDS.split(message) if part.strip()]
@@ -287,7 +285,7 @@ def questions_in(message: str) -> list[str]:
 
 
 def asked_of(question: str, name: str) -> str | None:
-    """A question with a name in place of its first pronoun; None where it has no pronoun."""
+    """A question with a name in place of its first pronoun; None if it has no pronoun."""
     pronoun = _PRONOUN.search(question)
     if pronoun is None:
         return None
@@ -296,7 +294,7 @@ def asked_of(question: str, name: str) -> str | None:
 
 
 def joined(message: str, answers: Sequence[Answer]) -> Answer:
-    """The answers to a message's sentences as one, each fact once, a line for each."""
+    """Join the answers to a message's parts into one, with a line for each distinct fact."""
     distinct = list({answer.fact: answer for answer in answers}.values())
     first, *others = distinct
     return replace(

@@ -1,4 +1,4 @@
-"""One batch of facts: read, learned, and made ready to be written."""
+"""Learn one batch of facts as a lesson, and write the lesson's file."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from holdfast.streams.batches import WORDING_OF, fact_key, is_wording
 
 
 def lesson_title(name: str) -> str:
-    """How a lesson is named in a line: ``lesson monday``, and ``lesson 3`` where that is it."""
+    """A lesson's name for a reader: ``lesson monday``; a name that begins with "lesson" stays."""
     return name if name.casefold().startswith("lesson") else f"lesson {name}"
 
 
 @dataclass(frozen=True)
 class LearnedBatch:
-    """What a lesson leaves.
+    """A learned lesson before it is written.
 
-    tensors: the adapter's factors; looks: at every wording on file; missed: the keys of the
-    questions whose answers the adapter does not give.
+    tensors: the adapter's factors; looks: what the gate compares of every wording on file; missed:
+    the keys of the questions whose answers the adapter does not give.
     """
 
     tensors: State
@@ -36,7 +36,7 @@ class LearnedBatch:
     missed: tuple[str, ...]
 
     def write(self, directory: Path, file: str, tuning: str) -> None:
-        """Write a lesson's file. tuning: the key of the gate's."""
+        """Write the lesson's file. tuning: the key of the gate's tuning."""
         tensors = {**self.tensors, **self.looks.tensors()}
         write_lesson(directory, file, tensors, self.looks.note(tuning))
 
@@ -71,16 +71,16 @@ def learn_batch(
 
 
 def taught_wordings(task: Task) -> list[str]:
-    """Every wording under which a lesson learns the facts of a task, those by rule included."""
+    """Every wording of a task's facts, those by rule and those too long to be learned included."""
     return [text for fact in facts_of(task.items, lambda _: True) for text in fact.wordings]
 
 
 @dataclass(frozen=True)
 class WordedFact:
-    """A fact as it is learned.
+    """A fact with the wordings under which it is learned.
 
-    key: of its question, as ``question_key`` writes it; wordings: of its question, the first
-    ``on_file`` those that stand in the list of facts.
+    key: of its question, by ``question_key``; wordings: the question, then its other wordings;
+    on_file: how many of them, from the first, are in the list of facts.
     """
 
     key: str
@@ -90,12 +90,12 @@ class WordedFact:
 
 
 def facts_of(items: Iterable[Item], fits: Callable[[str], bool]) -> list[WordedFact]:
-    """The facts of items with their wordings that fit; further ones of an earlier fact too."""
+    """Group items by fact, and add wordings by rule. fits: whether a wording is short enough."""
     asked: dict[str, list[str]] = {}
     answers: dict[str, str] = {}
     for item in items:
         key = fact_key(item)
-        # A fact's question comes first, also where a lesson brings further wordings alone.
+        # A fact's question comes first, even if the lesson has only other wordings of it.
         texts = asked.setdefault(key, [item.details.get(WORDING_OF, item.question)])
         if is_wording(item):
             texts.append(item.question)

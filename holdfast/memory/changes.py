@@ -1,7 +1,7 @@
-"""What changed between two moments of a memory, or between two memories.
+"""Compare two moments of a memory, or two memories.
 
-The facts on their lists; the answers to questions of common knowledge; and, where all facts are in
-one set of weights, what those weights alone do to such questions and to plain text.
+Compared are the lists of facts, the answers to questions of common knowledge and, if one set of
+weights has all facts, what these weights alone answer to such questions and do to plain text.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from holdfast.streams.item import same_answer
 class Moment:
     """A memory as it is, or was.
 
-    name: for a reader; sides: loads its model, and asks it; one_set: whether one set of weights,
-    neurons or an adapter that reads whole turns, has all facts.
+    name: for a reader; sides: loads the model and returns what can be asked; one_set: whether one
+    set of weights (neurons, or an adapter that reads whole turns) has all facts.
     """
 
     name: str
@@ -42,8 +42,10 @@ class Moment:
 
 @dataclass(frozen=True)
 class FactChanges:
-    """added, forgotten: facts that only the later or the earlier list has; corrected: those with
-    another answer, as they were and are; unchanged: how many both have with the same answer.
+    """How two lists of facts differ.
+
+    added, forgotten: facts of the later or the earlier list alone; corrected: pairs of a fact
+    before and after its answer changed; unchanged: how many facts have the same answer in both.
     """
 
     added: tuple[Item, ...]
@@ -54,7 +56,7 @@ class FactChanges:
 
 @dataclass(frozen=True)
 class OtherAnswer:
-    """An everyday question that is answered otherwise. was_right, is_right: before, and now."""
+    """A question with another answer than before. was_right, is_right: of the two answers."""
 
     question: str
     before: str
@@ -65,7 +67,7 @@ class OtherAnswer:
 
 @dataclass(frozen=True)
 class WeightsAlone:
-    """One set of weights without gate and list. right: of everyday questions; bits: per byte."""
+    """Weights without gate and list. right: everyday questions; bits: per byte of plain text."""
 
     right: int
     bits: float
@@ -73,10 +75,11 @@ class WeightsAlone:
 
 @dataclass(frozen=True)
 class AnswerChanges:
-    """asked: questions of common knowledge; before, after: how many were and are answered right.
+    """How the answers to questions of common knowledge differ.
 
-    others: those answered otherwise; weights_before, weights_after: of weights alone, None where
-    there is no one set of them; bits: per byte of text, of the untouched model.
+    asked: how many questions; before, after: how many are answered right; others: those with
+    another answer; weights_before, weights_after: of the weights alone, None if no one set has all
+    facts; bits: per byte of text, of the untouched model, None if neither moment has such a set.
     """
 
     asked: int
@@ -90,7 +93,7 @@ class AnswerChanges:
 
 @dataclass(frozen=True)
 class Changes:
-    """All of it. before, after: the moments' names; answers: None where nobody was asked."""
+    """Changes of facts and answers. before, after: the moments' names; answers: None if unasked."""
 
     before: str
     after: str
@@ -98,7 +101,7 @@ class Changes:
     answers: AnswerChanges | None
 
     def values(self) -> dict[str, Any]:
-        """As JSON values; facts are their questions and answers."""
+        """As JSON values; a fact becomes its question and answer."""
         facts = {
             "added": [_pair(fact) for fact in self.facts.added],
             "corrected": [
@@ -112,7 +115,7 @@ class Changes:
 
 
 def now(memory: Memory) -> Moment:
-    """A memory as it is. Raises HoldfastError where it has learned nothing."""
+    """A memory as it is. Raises HoldfastError if it has learned nothing."""
     if not memory.horizon:
         raise HoldfastError(f"{memory.directory}: has learned nothing yet; learn its facts")
     record = memory.record
@@ -121,9 +124,9 @@ def now(memory: Memory) -> Moment:
 
 
 def after_lesson(memory: Memory, number: int) -> Moment:
-    """A memory as it was after its first ``number`` lessons, but for what is forgotten since.
+    """A memory as it was after its first ``number`` lessons, without what was forgotten since.
 
-    Raises HoldfastError where there was no such lesson, or no later one.
+    Raises HoldfastError if there is no such lesson, or no later one.
     """
     if not 0 < number < memory.horizon:
         raise HoldfastError(
@@ -159,9 +162,9 @@ def changes(
     everyday: Sequence[EverydayQuestion] = (),
     report: Told = lambda *_: None,
 ) -> Changes:
-    """What changed. everyday: questions of common knowledge, none to ask nothing.
+    """Compare two moments. everyday: questions of common knowledge; if empty, nothing is asked.
 
-    report(what, done, total): questions. Raises HoldfastError when a model cannot be had.
+    report(what, done, total): questions. Raises HoldfastError if a model cannot be loaded.
     """
     facts = fact_changes(before.facts, after.facts)
     answers = answer_changes(before, after, everyday, report) if everyday else None
@@ -169,7 +172,7 @@ def changes(
 
 
 def fact_changes(before: Sequence[Item], after: Sequence[Item]) -> FactChanges:
-    """What two lists of facts do not share, in their order."""
+    """Compare two lists of facts; the results keep their order."""
     earlier = {fact_key(item): item for item in before}
     later = {fact_key(item): item for item in after}
     both = [(earlier[key], item) for key, item in later.items() if key in earlier]
@@ -185,7 +188,7 @@ def fact_changes(before: Sequence[Item], after: Sequence[Item]) -> FactChanges:
 def answer_changes(
     before: Moment, after: Moment, everyday: Sequence[EverydayQuestion], report: Told
 ) -> AnswerChanges:
-    """What both answer to questions of common knowledge; replies have at most 32 tokens."""
+    """Ask both moments the same questions; untaught ones get replies of at most 32 tokens."""
     questions = [asked.question for asked in everyday]
     replies_of: list[list[str]] = []
     alone: list[WeightsAlone | None] = []

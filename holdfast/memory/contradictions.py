@@ -1,4 +1,4 @@
-"""New facts that a memory takes for facts on file, such as a correction in other words."""
+"""Find new facts that a memory takes for facts on file, such as a correction in other words."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from holdfast.streams import Item
 from holdfast.streams.batches import fact_key, is_wording, latest
 from holdfast.streams.item import quoted, same_answer
 
-_MOST = 100  # of the new facts; reading a question takes some milliseconds
+_MOST = 100  # new facts that are checked; reading a question takes some milliseconds
 
 
 def contradictions(answerer: Callable[[], Answerer], decided: Plan) -> tuple[str, ...]:
-    """Sentences on new facts whose question is answered already, with another answer.
+    """Notices on new facts whose questions the memory answers already, with another answer.
 
-    answerer: of what was on file before. Both facts are kept, and each is answered to its own
-    words, since the memory may be wrong about what is asked. The first hundred facts are looked at.
+    answerer: of what was on file before. Both facts are kept, each for its own wording, since the
+    memory may misunderstand the question. Only the first hundred new facts are checked.
     """
     facts = _new_facts(decided)[:_MOST]
     if not facts or not decided.on_file:
@@ -34,15 +34,14 @@ def contradictions(answerer: Callable[[], Answerer], decided: Plan) -> tuple[str
         if other is not None
         and not same_answer(other, fact)
         and fact.answer.casefold() != other.answer.casefold()
-        and loose_key(fact.question) != loose_key(other.question)  # twins are told of anyway
+        and loose_key(fact.question) != loose_key(other.question)  # the plan has a notice on those
     )
 
 
 def taken_for(answerer: Callable[[], Answerer], questions: Sequence[str]) -> list[Item | None]:
     """The fact on file that the memory takes each question for; None for none.
 
-    None for all where the memory cannot answer: an earlier lesson is damaged, of which who asks is
-    told, and teaching goes on.
+    All None if a lesson is damaged: asking will report that, and teaching goes on.
     """
     try:
         answers = answerer().taught(questions)
@@ -52,7 +51,7 @@ def taken_for(answerer: Callable[[], Answerer], questions: Sequence[str]) -> lis
 
 
 def _new_facts(decided: Plan) -> list[Item]:
-    """The facts that a plan adds; corrections and other wordings are none."""
+    """The facts that a plan adds, without corrections and other wordings."""
     on_file = latest(decided.tasks[: decided.on_file])
     items = (item for task in decided.tasks[decided.on_file :] for item in task.items)
     return [item for item in items if not is_wording(item) and fact_key(item) not in on_file]

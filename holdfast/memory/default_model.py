@@ -1,4 +1,4 @@
-"""The model of a memory, where none is named."""
+"""The model of a new memory for which none is named."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from holdfast.core.errors import HoldfastError
 from holdfast.model.cache import Report, silent
 from holdfast.model.fetch import fetch
 
-MODEL = "smollm2"  # of a new memory
+MODEL = "smollm2"
 MODEL_VARIABLE = "HOLDFAST_MODEL"  # the environment variable that names another
 EMBEDDED = "embedded"
 
 
 def default_model(report: Report = silent) -> tuple[str, str]:
-    """The model of a new memory where none is named, and why it is not ``smollm2``, if so.
+    """The name of the model, and why ``smollm2`` could not be fetched ("" otherwise).
 
-    ``$HOLDFAST_MODEL``, else ``smollm2`` where it is in the cache or can be fetched, else the
-    embedded model.
+    ``$HOLDFAST_MODEL`` if it is set, else ``smollm2`` if it is in the cache or can be fetched, else
+    the embedded model.
     """
     if named := os.environ.get(MODEL_VARIABLE):
         return named, ""

@@ -1,6 +1,7 @@
-"""Learn what is on file in a process of its own, which outlives whoever started it.
+"""Commands for separate processes, and a background process that learns what is on file.
 
-It waits for another process that learns in the same memory, and learns what that has left.
+It outlives the process that started it. If another process learns in the same memory, it waits for
+that one and learns what is left.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _HOLDFAST = (sys.executable, "-P", "-m", "holdfast")
 
 
 def learning_command(directory: Path) -> list[str]:
-    """The command of such a process; :func:`learning_environment` is its environment."""
+    """The command of a process that learns what is on file in :func:`learning_environment`."""
     return [*_HOLDFAST, "learn", str(directory.resolve()), "--wait", "--existing"]
 
 
@@ -37,12 +38,12 @@ def forgetting_command(directory: Path, questions: Sequence[str]) -> list[str]:
 
 
 def learning_environment() -> dict[str, str]:
-    """The environment of such a process: it imports what this one does."""
+    """The environment of these processes, so that they import what this one does."""
     return {**os.environ, "PYTHONPATH": importable()}
 
 
 def opened_log(directory: Path) -> IO[bytes]:
-    """The file that takes what such a process says. Raises HoldfastError where it cannot be."""
+    """Open the log of such a process's output. Raises HoldfastError if it cannot be written."""
     try:
         return unshared(own_file(directory / LOG_FILE)).open("ab")
     except OSError as error:
@@ -53,7 +54,7 @@ def opened_log(directory: Path) -> IO[bytes]:
 
 
 def start_learning(directory: Path) -> int:
-    """Start such a process; its id. Raises HoldfastError where its log cannot be written."""
+    """Start to learn in the background; return the process id. Raises as :func:`opened_log`."""
     with opened_log(directory) as log:
         process = subprocess.Popen(
             learning_command(directory),
@@ -63,5 +64,5 @@ def start_learning(directory: Path) -> int:
             stderr=log,
             start_new_session=True,  # neither Ctrl-C nor a closed terminal reaches it
         )
-    process.returncode = 0  # it is not waited for, and must not be warned of
+    process.returncode = 0  # nobody waits for it; without this Python warns that it still runs
     return process.pid

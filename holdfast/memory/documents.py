@@ -1,4 +1,4 @@
-"""What a memory makes of pairs proposed from documents: what is new, and a table to read first."""
+"""Sort pairs proposed from documents into new and known ones, and write them into a table."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from holdfast.streams.item import counted, quoted
 
 TakenFor = Callable[[Sequence[str]], Sequence[Item | None]]
 
-PROPOSALS = "documents"  # in the cache: what is proposed of each passage
+PROPOSALS = "documents"  # folder of the cache with the pairs of each passage
 _COLUMNS = ("question", "answer", "source", "sentence")
 
 
 @dataclass(frozen=True)
 class Proposed:
-    """Pairs that were found in documents. passages: how many were read.
+    """Pairs of a question and an answer from documents, compared with a memory's facts.
 
-    new: that the memory does not have; known: that it has; contradicting: to which it has another
-    answer, with that; refused: how many pairs did not count, by why; repeating: of the new ones
-    those that it may have in other words, with what it has.
+    passages: how many were read; new: pairs that the memory does not have; known: pairs that it
+    has; contradicting: pairs with the memory's other answer; refused: number of pairs that failed
+    the check, by reason; repeating: new pairs that the memory may have in other words, with those.
     """
 
     passages: int
@@ -41,12 +41,12 @@ class Proposed:
     repeating: dict[Proposal, str] = field(default_factory=dict)
 
     def stream(self, name: str) -> Stream:
-        """The new pairs as one batch; each keeps its source and sentence."""
+        """The new pairs as one batch of items with their source and sentence as details."""
         items = tuple(_item(pair) for pair in self.new)
         return Stream((Task(name, items),), name)
 
     def counts(self) -> dict[str, int]:
-        """How many of each kind."""
+        """The number of pairs of each kind."""
         return {
             "passages": self.passages,
             "new": len(self.new),
@@ -56,7 +56,7 @@ class Proposed:
         }
 
     def lines(self) -> list[str]:
-        """For a reader."""
+        """Lines for a reader."""
         lines = [f"{counted(self.passages, 'passage')}: {counted(len(self.new), 'new fact')}"]
         lines += [f"on file already: {pair.question}" for pair in self.known]
         lines += [
@@ -77,9 +77,9 @@ def sorted_out(
     passages: int,
     taken_for: TakenFor = lambda questions: [None] * len(questions),
 ) -> Proposed:
-    """Pairs beside what a memory has on file. passages: how many they come from.
+    """Compare pairs with the facts of a memory. passages: how many the pairs come from.
 
-    taken_for: the fact on file for which the memory takes each question in other words, if any.
+    taken_for: returns the fact that the memory takes each new question for, or None.
     """
     answers = {loose_key(fact.question): fact.answer for fact in facts}
     new: list[Proposal] = []
@@ -113,10 +113,10 @@ def sorted_out(
 
 
 def write_review(proposed: Proposed, path: Path) -> None:
-    """Write a CSV table of what is new and what contradicts; to be read, changed and learned.
+    """Write a CSV table of the new and the contradicting pairs, to be read, changed and learned.
 
-    A pair that contradicts or may repeat what is on file has that in a column of its own.
-    Raises HoldfastError where it cannot be written.
+    If a pair contradicts or may repeat a fact on file, a further column has that fact's answer.
+    Raises HoldfastError if the table cannot be written.
     """
     new = ((pair, proposed.repeating.get(pair, "")) for pair in proposed.new)
     pairs = [*new, *proposed.contradicting]
@@ -132,9 +132,9 @@ def write_review(proposed: Proposed, path: Path) -> None:
 
 
 def forget_proposals(facts: Iterable[Item]) -> None:
-    """Remove from the cache what was proposed of passages from which some facts come.
+    """Remove the cached pairs of every passage that any of these facts comes from.
 
-    Their other pairs are proposed anew when the document is read again.
+    The passage's other pairs are proposed anew when the document is read again.
     """
     questions = {loose_key(fact.question) for fact in facts}
     sentences = {fact.details.get("sentence") for fact in facts} - {None, ""}

@@ -1,4 +1,4 @@
-"""A loaded model with what a memory does to it: read questions, swap adapters, answer."""
+"""The loaded model of a memory: read questions, swap adapters, answer."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ from holdfast.model.load import load_model
 from holdfast.model.reading import PromptReader, Reading
 from holdfast.streams.item import clean, quoted
 
-_ADAPTERS = 16  # kept in RAM, at most 4 MB each
-_LOOKS = 16_384  # kept in RAM, some 20 MB
+_ADAPTERS = 16  # kept in RAM; 4 MB per lesson of SmolLM2-135M, 40 MB once consolidated
+_LOOKS = 16_384  # kept in RAM, some 40 MB
 LONGEST_QUESTION = 512  # tokens
-LONGEST_ANSWER = 256  # tokens, taught or of the model's own
-_READ = 64  # questions at once
-_ANSWERS = 32  # at once
+LONGEST_ANSWER = 256  # tokens, of a taught answer or of the untouched model's
+_READ = 64  # questions per pass
+_ANSWERS = 32  # answers per pass
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The longest question and answer, in tokens, that are read and learned in a form."""
+    """The longest question and answer, in tokens of a chat form, that a model reads and learns."""
 
     form: ChatForm
     question: int
     answer: int
 
     def question_tokens(self, question: str) -> list[int]:
-        """A question's tokens. Raises HoldfastError when it is empty, no text, or too long."""
+        """A question's tokens. Raises HoldfastError if it is empty, no valid text, or too long."""
         clean("question", question, "write one")
         tokens = self.form.question(question)
         if len(tokens) > self.question:
@@ -64,7 +64,7 @@ class Limits:
         return len(self.form.question(question)) <= self.question
 
     def check_fact(self, question: str, answer: str) -> None:
-        """Raise HoldfastError for a fact that a model of this form cannot be taught."""
+        """Raise HoldfastError for a fact that is too long or that the tokenizer changes."""
         if not self.fits(question):
             raise HoldfastError(
                 f"the question {quoted(question)} has {len(self.form.question(question))} tokens, "
@@ -84,9 +84,9 @@ class Limits:
 
 
 def limits_of(form: ChatForm, config: Any) -> Limits:
-    """The limits of a model: 512 and 256 tokens, or what its context holds together.
+    """The limits of a model: 512 and 256 tokens, or less so that its context holds both.
 
-    config: the model's, of transformers.
+    config: the model's transformers configuration.
     """
     context = context_of(config)
     if context is None:
@@ -100,8 +100,8 @@ def limits_of(form: ChatForm, config: Any) -> Limits:
 class Adapter:
     """A learned adapter.
 
-    name: its own; load: reads its factors; whole_turn: whether it reads what is asked too, and the
-    common prefix; else it acts from the invocation on.
+    name: of its file; load: reads its factors; whole_turn: whether it acts on the common prefix and
+    the question too, and not only from the invocation on.
     """
 
     name: str
@@ -110,10 +110,10 @@ class Adapter:
 
 
 class Engine:
-    """The untouched model, an adapter that lessons fill, and the gate's tuning for this model."""
+    """The untouched model, one adapter that each lesson fills, and the model's gate tuning."""
 
     def __init__(self, directory: Path, report: Callable[[int, int], None]) -> None:
-        """directory: the model's; report(done, total): the preparation, once a model."""
+        """directory: the model's; report(done, total): fitting the gate, once per model."""
         self.settings = LessonSettings()
         self.fingerprint = fingerprint(directory)
         model, tokenizer = load_model(directory)
@@ -128,7 +128,7 @@ class Engine:
         self._loaded: str | None = None
 
     def read(self, questions: Sequence[str]) -> tuple[list[Reading], list[QuestionLook]]:
-        """Read questions with the untouched model; also what the gate compares of them."""
+        """Read questions with the untouched model; return also what the gate compares of each."""
         prompts = [self.limits.question_tokens(question) for question in questions]
         readings = self.reader.read(prompts, depths=self.tuning.depths)
         looks = [
@@ -139,7 +139,7 @@ class Engine:
         return [replace(reading, states=None) for reading in readings], looks
 
     def looks(self, questions: Sequence[str]) -> list[QuestionLook]:
-        """What the gate compares of questions, which only the lower layers read, each once."""
+        """What the gate compares of questions; it is cached, and only the lower layers run."""
         new = [text for text in dict.fromkeys(questions) if text not in self._looks]
         for begin in range(0, len(new), _READ):
             group = new[begin : begin + _READ]
@@ -156,7 +156,7 @@ class Engine:
     def untouched_answers(
         self, readings: Sequence[Reading], longest: int | None = None
     ) -> list[str]:
-        """What the untouched model answers, at most ``longest`` tokens each (256 by default)."""
+        """Greedy answers of the model as it acts now, at most ``longest`` (256) tokens each."""
         limit = self.limits.answer if longest is None else min(longest, self.limits.answer)
         decoded = self.reader.decode(readings, limit)
         return [self.form.text(tokens) for tokens in decoded]
@@ -165,10 +165,9 @@ class Engine:
     def using(
         self, adapter: Adapter, readings: Sequence[Reading] = ()
     ) -> Iterator[Sequence[Reading]]:
-        """Within the block an adapter acts; yields what its answers go on from.
+        """Let an adapter act during the block; yield the readings from which it answers.
 
-        readings: of the questions, by the untouched model. The adapter's factors are read when they
-        are not in RAM.
+        readings: by the untouched model; an adapter of whole turns reads their tokens anew.
         """
         self._use(adapter)
         with adapted(self.reader.model):
@@ -180,7 +179,7 @@ class Engine:
 
     @torch.no_grad()
     def answers_given(self, readings: Sequence[Reading], answers: Sequence[str]) -> list[bool]:
-        """Whether greedy decoding, with what acts now, gives each answer and ends: by passes."""
+        """Whether greedy decoding would give each answer and stop, by teacher-forced passes."""
         tokens, given = [self.form.answer(answer) for answer in answers], []
         for begin in range(0, len(tokens), _ANSWERS):
             group = slice(begin, begin + _ANSWERS)
@@ -209,7 +208,7 @@ class Engine:
             self._loaded = name
 
     def attach_shape(self, shape: AdapterShape | None = None) -> None:
-        """Put factors of a shape, a lesson's by default, on the model, to be trained or filled."""
+        """Attach factors of a shape, to be trained or filled. shape: None for that of a lesson."""
         shape = shape or self._lesson_shape
         self._loaded = None
         if shape != self._attached:
@@ -218,13 +217,13 @@ class Engine:
             self._attached = shape
 
     def bare_model(self) -> Any:
-        """The model, with no factors on it until an adapter is used or attached again."""
+        """The model without factors, until an adapter is used or attached again."""
         detach(self.reader.model)
         self._attached = self._loaded = None
         return self.reader.model
 
     def upper_layers(self, start: float, rank: int) -> AdapterShape:
-        """The shape of an adapter on all layers but the first ``start`` of them, a fraction."""
+        """The shape of an adapter above the fraction ``start`` of the layers; detaches factors."""
         model = self.bare_model()
         count = model.config.get_text_config().num_hidden_layers
         alpha = round(rank * self._lesson_shape.scale)

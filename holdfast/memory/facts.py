@@ -1,4 +1,4 @@
-"""Convert facts from any source to a stream."""
+"""Convert facts from any source to a stream, and to tables for notebooks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def stream_from(facts: Facts, columns: Columns | None = None) -> Stream:
 
     facts: anything that :func:`holdfast.load_stream` takes; ``-`` for JSON lines from standard
     input; a stream. columns: which columns or keys hold questions and answers. JSON lines that name
-    their batches may give a question of an earlier batch a new answer.
+    their batches may correct the answer of an earlier batch.
     Raises HoldfastError naming the file and each wrong line, or the number of each wrong fact.
     """
     if isinstance(facts, Stream):
@@ -49,7 +49,7 @@ def stream_from(facts: Facts, columns: Columns | None = None) -> Stream:
 
 
 def html_of(facts: Sequence[Item]) -> str:
-    """A table of the latest facts, for notebooks."""
+    """An HTML table of the 20 latest facts, for notebooks."""
     newest_first = [(item.question, item.answer) for item in reversed(facts)]
     earlier = len(newest_first) - _ROWS
     more = caption(f"and {earlier} earlier facts") if earlier > 0 else ""
@@ -57,7 +57,7 @@ def html_of(facts: Sequence[Item]) -> str:
 
 
 def frame_of(batches: Sequence[Task]) -> pd.DataFrame:
-    """The facts of some batches as a data frame: each once, with its newest answer and batch."""
+    """The facts of batches as a data frame: each once, with its newest answer and batch."""
     import pandas as pd
 
     names = {question_key(item.question): batch.name for batch in batches for item in batch.items}

@@ -1,7 +1,7 @@
-"""Take facts out of a memory: off its list, and out of its weights.
+"""Remove facts from a memory's list and from its weights.
 
-Every lesson is learned from the untouched model. So a lesson that is learned again without a fact
-never saw it, and nothing has to be unlearned.
+Every lesson is learned from the untouched model. So the weights of a lesson that is learned again
+without a fact have never seen it, and nothing has to be unlearned.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from holdfast.streams.item import question_key, same_answer
 
 @dataclass(frozen=True)
 class ForgottenFact:
-    """A fact with an answer that goes, and how probable that is after the question.
+    """A forgotten answer to a question, and its probability given the question.
 
-    The answer is the newest one, or a former one that was corrected. before: by the weights that
-    had learned it; after: by those in their place, the greatest where there are several; untouched:
-    by the model itself. None where there are no such weights, and all of them before anything is
-    forgotten.
+    answer: the newest one, or a former one that was corrected; before: its probability by the last
+    weights that had learned it; after: by the weights that replace them, the greatest of several;
+    untouched: by the untouched model. A probability is None if there are no such weights; all are
+    None before anything is forgotten, and for a fact that was not learned.
     """
 
     question: str
@@ -65,9 +65,10 @@ class ForgottenFact:
 class Forgetting:
     """What was forgotten, or would be.
 
-    lessons: names of those that are learned again without the facts; others: how many facts these
-    have; answered: of them, by the new weights, None before; twins: questions of facts that stay
-    and differ from a forgotten one in case or punctuation alone, so that they may answer it.
+    lessons: names of those that are learned again without the facts, or removed if nothing else is
+    in them; others: how many other facts they have; answered: how many of these the new weights
+    answer, None before they exist; twins: questions of facts that stay and differ from a forgotten
+    one only in case or punctuation, so that they may answer it.
     """
 
     facts: tuple[ForgottenFact, ...]
@@ -80,11 +81,11 @@ class Forgetting:
 def what_goes(
     memory: Memory, questions: Iterable[str] = (), *, corrected: bool = False
 ) -> Forgetting:
-    """What :func:`forget` would do; nothing is changed, and no model is needed.
+    """What :func:`forget` would do. Changes nothing and needs no model.
 
-    questions: as they were taught; where no other fact has the same, in any case and punctuation.
-    Raises HoldfastError for a question that is not on the list of facts, and for questions beside
-    ``corrected``.
+    questions: as they were taught; case and punctuation may differ if only one fact then matches;
+    corrected: as for :func:`forget`. Raises HoldfastError for a question that is not on the list of
+    facts, and for questions given with ``corrected``.
     """
     questions = tuple(questions)
     if corrected and questions:
@@ -113,20 +114,19 @@ def forget(
 ) -> Forgetting:
     """Forget facts: their questions, with all their answers and wordings.
 
-    corrected: instead of that, the former answers of all facts that were corrected, where there are
-    any; the newest of each stays. The lessons that had what goes, and all that share weights with
-    these, are learned again without it, and neurons of all facts are removed; so is what an
-    interrupted consolidation left. Killed, it has forgotten either nothing or all, and the same
-    call ends it. report(what, done, total).
-    Raises HoldfastError for a question that is not on the list of facts, or that somebody teaches
-    again meanwhile, while another process learns here, and when the disk is full; nothing is
-    forgotten then.
+    corrected: forget instead the former answers of all corrected facts, and keep the newest.
+    Lessons that learned what is forgotten, and all that share weights with them, are learned again
+    without it. Neurons of all facts, and the progress of an interrupted consolidation, are removed.
+    If the process is killed, either nothing or everything is forgotten; the same call finishes it.
+    report(what, done, total).
+    Raises HoldfastError for a question that is not on the list of facts or is taught again
+    meanwhile, if another process learns here, and if the disk is full; nothing is forgotten then.
     """
     memory.refresh()
     directory, unfinished = memory.directory, memory.record.gone
     done = set() if corrected else set(map(loose_key, unfinished.keys))
     questions = [question for question in questions if loose_key(question) not in done]
-    what_goes(memory, questions, corrected=corrected)  # raises before anything is waited for
+    what_goes(memory, questions, corrected=corrected)  # raises before the wait for the locks
     with (
         lock_directory(directory, lock=CONSOLIDATION_LOCK, parts=PARTS),
         lock_directory(directory, parts=PARTS),
@@ -162,9 +162,9 @@ def forget(
             check_list(directory, without(tasks, gone), after)
             for lesson, batch in learned.values():
                 batch.write(directory, lesson.file, memory.engine().tuning.key)
-            with contextlib.suppress(OSError):  # which has seen them, and must not stay at a kill
+            with contextlib.suppress(OSError):  # the progress has seen the facts
                 (directory / PROGRESS_OF_ALL).unlink(missing_ok=True)
-            write_record(directory, after)  # from here on they are forgotten
+            write_record(directory, after)  # from here on the facts are forgotten
             finish_forgetting(directory)
         remove_unnamed(directory, after)
         memory.refresh()
@@ -173,7 +173,7 @@ def forget(
 
 
 def _named(memory: Memory, questions: Iterable[str]) -> tuple[ForgottenFact, ...]:
-    """The facts of questions. Raises HoldfastError for one that is not on the list."""
+    """The facts with these questions. Raises HoldfastError for one that is not on the list."""
     facts: dict[str, ForgottenFact] = {}
     for question in questions:
         item = _on_file(memory, question)
@@ -187,7 +187,7 @@ def _named(memory: Memory, questions: Iterable[str]) -> tuple[ForgottenFact, ...
 
 
 def _corrected(memory: Memory) -> tuple[ForgottenFact, ...]:
-    """The facts that were corrected, with each former answer that is on file yet."""
+    """The corrected facts, one for each former answer that is still on file."""
     newest = {question_key(fact.question): fact for fact in memory.facts}
     former = {
         (key, item.answer): ForgottenFact(fact.question, item.answer)
@@ -204,7 +204,7 @@ def _gone(facts: Iterable[ForgottenFact], *, corrected: bool) -> Gone:
 
 
 def _quote(question: str) -> str:
-    """A whole question in quotes, in its own script, to be copied."""
+    """A whole question in quotes, in its own script, so that it can be copied."""
     return json.dumps(question, ensure_ascii=False)
 
 
@@ -217,12 +217,12 @@ def _on_file(memory: Memory, question: str) -> Item | None:
 
 
 def _affected(memory: Memory, gone: Gone) -> list[tuple[int, Task]]:
-    """The learned lessons whose weights have seen what is forgotten, by their numbers from 1.
+    """The learned lessons whose weights have seen what is forgotten, with their numbers from 1.
 
-    An adapter of all facts was taught those too whose lesson kept its own; where it is the only
-    one, the newest answers alone.
+    A consolidated adapter has seen the facts of all consolidated lessons, also of those that kept
+    their own adapter; if it answers for all of them, it has seen only the newest answers.
     """
-    # Of two memories in one it is not known; all lessons may have been taught then.
+    # A merged memory does not record how many were consolidated; it may have been all.
     count = memory.record.consolidated or len(memory.record.lessons)
     lessons = list(zip(memory.record.lessons, memory.tasks, strict=False))
     items = [item for _, task in lessons[:count] for item in task.items]
@@ -242,7 +242,7 @@ def _affected(memory: Memory, gone: Gone) -> list[tuple[int, Task]]:
 
 
 def _had(lessons: Iterable[tuple[int, Task]], gone: Gone) -> list[int]:
-    """The numbers of the lessons that had it."""
+    """The numbers of the lessons whose batches have what is forgotten."""
     return [number for number, task in lessons if any(map(gone.has, task.items))]
 
 
@@ -252,8 +252,10 @@ def _after(
     learned: dict[int, tuple[LearnedLesson, LearnedBatch]],
     affected: Collection[int],
 ) -> Record:
-    """What is to be committed. learned: the lessons that were learned again, by number; affected:
-    these, and those of which nothing is left.
+    """The record to commit.
+
+    learned: the lessons that were learned again, by number; affected: the numbers of these and of
+    the lessons of which nothing is left.
     """
     before = memory.record
     lessons = {
@@ -279,7 +281,7 @@ def _after(
 
 
 def _check_not_taught_again(memory: Memory, tasks: Iterable[Task], gone: Gone) -> None:
-    """Raise HoldfastError where a batch that the memory has not read yet has what is forgotten."""
+    """Raise HoldfastError if a batch that was added meanwhile has what is forgotten."""
     read = {(task.name, task.fingerprint) for task in memory.tasks}
     for task in tasks:
         if (task.name, task.fingerprint) not in read and (
@@ -306,7 +308,7 @@ def _measured(
     numbers: Sequence[int],
     learned: dict[int, tuple[LearnedLesson, LearnedBatch]],
 ) -> ForgottenFact:
-    """The fact with its probabilities, where lessons had learned it. numbers: of these."""
+    """The fact with its probabilities. numbers: of the lessons that learned it, perhaps none."""
     if not numbers:
         return fact
     engine = memory.engine()

@@ -1,11 +1,10 @@
-"""Whether a question is about a taught fact, and which.
+"""Decide whether a question is about a taught fact, and which.
 
-Two questions are one when they name the same things and ask the same of them. What they name is
-compared as words; what they ask, by the untouched model's states at the other words, as how
-probably each of 600 relations is asked for. A logistic probe finds the words of the name: behind a
-few layers the untouched model holds at each token whether it belongs to one, with capitals or
-without (``the thunder tortoise``). The decision is a logistic function of both; its threshold
-follows from the same relations. :mod:`holdfast.memory.gate_tuning` fits all of it to a model.
+Two questions are the same if they name the same things and ask the same of them. A logistic probe
+of the untouched model's hidden states finds the words of a name, also without capitals (``the
+thunder tortoise``); names are compared as words. What is asked is a distribution over 600
+relations, from the hidden states at the other words. A logistic function of both comparisons
+decides. :mod:`holdfast.memory.gate_tuning` fits all of it to a model.
 """
 
 from __future__ import annotations
@@ -32,19 +31,19 @@ from holdfast.memory.words import (
 )
 
 Vectors = npt.NDArray[np.float32]
-Span = tuple[int, int]  # of a text, the end excluded
+Span = tuple[int, int]  # begin and end in a text, the end excluded
 
 _TEMPERATURE = 0.05  # of the softmax over relations; chosen on the development set
-_LEAST_ASKING = 1e-3  # a token's part in the mean, when it is certainly of a name
-_LEAST_NAMING = 0.1  # probability; words with less name nothing
-# Of a token's word: whether it has a capital or a digit behind the first word, and whether the
-# library asks with it. A standardized state has 1 at each place, so they count about as much.
+_LEAST_ASKING = 1e-3  # weight in the mean state of a token that is surely of a name
+_LEAST_NAMING = 0.1  # probability; words with a lower one name nothing
+# Inputs of the probe beside a token's state: whether its word has a capital or digit and is not the
+# first, and whether it is in plain_words(). 0 and 1 are of the size of a standardised state.
 _HINTS = 2
-_CANDIDATES = 64
-_AS_LIKELY = 1.0  # nats between two facts that a question may ask for
-_WAITING = 32  # of a question; reading one takes some milliseconds
-# Of the taught question's naming weight, less what the asked one names beside it; below, another
-# thing is named, whatever is asked ("the silver key" for "the brass key").
+_CANDIDATES = 64  # taught questions that are compared with one question
+_AS_LIKELY = 1.0  # nats; a question may ask for either of two facts whose scores differ by less
+_WAITING = 32  # waiting questions that are read per asked one; reading one takes some milliseconds
+# Least difference of the two fractions of agreement(); below it another thing is named, whatever is
+# asked ("the silver key" for "the brass key").
 _LEAST_AGREED = 0.5
 
 
@@ -52,8 +51,8 @@ _LEAST_AGREED = 0.5
 class QuestionLook:
     """What the gate compares of a question.
 
-    names: what it names; vector: the square roots of what it asks, how probably each relation of
-    the library [relations], so that the product of two is their Bhattacharyya coefficient.
+    names: its words with their naming weights; vector: [relations], square roots of the probability
+    that it asks for each relation, so that a dot product is a Bhattacharyya coefficient.
     """
 
     names: Names
@@ -62,11 +61,11 @@ class QuestionLook:
 
 @dataclass(frozen=True)
 class GateTuning:
-    """What is fitted.
+    """The parameters of a gate, fitted to one model.
 
-    key: of the model, its template and the library; depths: numbers of the hidden states; probe: at
-    the last of them; mean: [depths * d]; projection: [depths * d, m]; centres: of the relations,
-    [relations, m]; weights: of likeness, covered, extra and 1; positive sums are accepted.
+    key: identifies the model, its template and the library; depths: of the hidden states that are
+    used; probe: of those at the last depth; mean: [depths * d]; projection: [depths * d, m];
+    centres: of the relations, [relations, m]; weights: of the features of :meth:`score` and 1.
     """
 
     key: str
@@ -78,7 +77,7 @@ class GateTuning:
     weights: tuple[float, ...]
 
     def look(self, text: str, spans: Sequence[Span], states: torch.Tensor) -> QuestionLook:
-        """What a question names and asks. spans: of its tokens; states: [depths, tokens, d]."""
+        """What the gate compares. spans: of the text's tokens; states: [depths, tokens, d]."""
         probabilities = self.probe.probabilities(text, spans, states[-1])
         names = self.probe.names(text, spans, probabilities)
         return QuestionLook(
@@ -86,18 +85,18 @@ class GateTuning:
         )
 
     def vectors(self, states: torch.Tensor) -> torch.Tensor:
-        """States [n, depths, d] as the vectors of looks: unit vectors [n, relations]."""
+        """The unit vectors [n, relations] of looks, from mean states [n, depths, d]."""
         directions = directions_of(states.flatten(1) - self.mean, self.projection)
         return torch.softmax(directions @ self.centres.T / _TEMPERATURE, dim=1).sqrt()
 
     def score(self, likeness: float, covered: float, extra: float) -> float:
-        """Above 0 two questions are one; features as of :func:`.words.agreement` and a cosine."""
+        """Positive if two questions are the same, by their vectors' product and agreement()."""
         features = (likeness, covered, extra, 1.0)
         return sum(weight * value for weight, value in zip(self.weights, features, strict=True))
 
 
 def asking_states(states: torch.Tensor, probabilities: torch.Tensor) -> torch.Tensor:
-    """The mean state of the tokens that are of no name: [depths, d].
+    """The mean state of the tokens that belong to no name: [depths, d].
 
     states: [depths, tokens, d]; probabilities: [tokens], of belonging to a name.
     """
@@ -112,7 +111,7 @@ def directions_of(centred: torch.Tensor, projection: torch.Tensor) -> torch.Tens
 
 @dataclass(frozen=True)
 class NameProbe:
-    """A logistic function of a token's state: whether it belongs to the name in a question.
+    """A logistic function of a token's state and hints: does it belong to a name?
 
     mean, scale: [d]; weights: [d + hints + 1].
     """
@@ -122,7 +121,7 @@ class NameProbe:
     weights: torch.Tensor
 
     def probabilities(self, text: str, spans: Sequence[Span], states: torch.Tensor) -> torch.Tensor:
-        """That each token belongs to a name: [tokens].
+        """The probability that each token belongs to a name: [tokens].
 
         spans: of the text's tokens; states: [tokens, d], of the depth that the probe was fitted at.
         """
@@ -132,10 +131,10 @@ class NameProbe:
     def names(
         self, text: str, spans: Sequence[Span], probabilities: torch.Tensor
     ) -> dict[str, float]:
-        """Every word with the weight with which it names something: tokens times probability.
+        """The naming weight of every word: its number of tokens times its probability.
 
-        A word's probability is its likeliest token's, since the first one may not tell. Where no
-        word names anything, those with which the library does not ask stand for it.
+        A word's probability is the greatest of its tokens', since the first may not tell. If no
+        word names anything, every word that is not in :func:`.plain_words` gets 1.
         """
         weights: dict[str, float] = {}
         for token in tokens_of_words(text, spans):
@@ -149,14 +148,14 @@ class NameProbe:
 
 @dataclass(frozen=True)
 class Token:
-    """Where a word's tokens lie. rows: their numbers in the question's text."""
+    """A word with its tokens. rows: the tokens' numbers in the question's text."""
 
     word: Word
     rows: tuple[int, ...]
 
 
 def tokens_of_words(text: str, spans: Sequence[Span]) -> list[Token]:
-    """The tokens of each word, those of blanks and punctuation beside it left out."""
+    """The tokens of each word, without those of blanks and punctuation alone."""
     tokens = []
     inner = [(row, *span) for row, span in enumerate(spans) if words(text[slice(*span)])]
     for word in words(text):
@@ -166,7 +165,7 @@ def tokens_of_words(text: str, spans: Sequence[Span]) -> list[Token]:
 
 
 def hints_of(text: str, spans: Sequence[Span]) -> torch.Tensor:
-    """[tokens, hints]."""
+    """The probe's inputs beside the states: [tokens, hints]."""
     hints = [[0.0] * _HINTS for _ in spans]
     plain = plain_words()
     for number, token in enumerate(tokens_of_words(text, spans)):
@@ -178,34 +177,34 @@ def hints_of(text: str, spans: Sequence[Span]) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Match:
-    """A taught question that fits a question. place: its number; score: above 0 it is accepted."""
+    """A fact that a question may ask for. place: the fact's number; score: accepted if positive."""
 
     place: int
     score: float
 
 
 class Gate:
-    """Finds the taught question that a question asks.
+    """Finds the fact that a question asks for.
 
-    An index by naming words leads to the few facts that are compared, so the time of a question
-    does not grow with the number of facts.
+    An index of naming words finds the few taught questions that are compared, so the time per
+    question does not grow with the number of facts.
     """
 
     def __init__(
         self, tuning: GateTuning, looks: Iterable[QuestionLook], owners: Iterable[int]
     ) -> None:
-        """looks: of taught questions; owners: the number of the fact that each asks for."""
+        """looks: of the taught questions; owners: the number of the fact that each asks for."""
         self._tuning = tuning
         self._looks: list[QuestionLook] = []
         self._owners: list[int] = []
         self._by_word: dict[str, list[int]] = defaultdict(list)
-        self._words: set[str] = set()  # that name something, as they are written
+        self._words: set[str] = set()  # that name something, in lower case
         self._unnamed: list[int] = []
         for look, owner in zip(looks, owners, strict=True):
             self.add(look, owner)
 
     def add(self, look: QuestionLook, owner: int) -> None:
-        """Take up a further question of a fact."""
+        """Add a question of a fact."""
         row = len(self._looks)
         self._looks.append(look)
         self._owners.append(owner)
@@ -219,8 +218,8 @@ class Gate:
     def best(self, asked: QuestionLook) -> Match | None:
         """The fact that a question most probably asks for.
 
-        None where none names the same, and where the question has no word that tells two facts
-        apart (*Where was Tindle born?* of Orsa Tindle and Ada Tindle).
+        None if no taught question names the same, or if the question has no word that tells two
+        facts apart (*Where was Tindle born?* of Orsa Tindle and Ada Tindle).
         """
         scored = ((row, self._match(row, asked)) for row in self._candidates(asked))
         matches = {row: match for row, match in scored if match is not None}
@@ -230,7 +229,7 @@ class Gate:
         return matches[best]
 
     def _is_ambiguous(self, best: int, matches: Mapping[int, Match], asked: Names) -> bool:
-        """Whether another fact of about that score shares the same words, and lacks others."""
+        """Whether a fact of about the same score differs only in names that the question lacks."""
         named, others = names_apart(self._looks[best].names, asked, self._words)
         if not others:
             return False
@@ -251,7 +250,7 @@ class Gate:
         return Match(self._owners[row], self._tuning.score(likeness, covered, extra))
 
     def _candidates(self, asked: QuestionLook) -> list[int]:
-        """The rows that share most naming weight with a question; of equal ones the likest."""
+        """The rows that share most naming weight; for a question without names unnamed ones too."""
         shared: dict[int, float] = defaultdict(float)
         for word, weight in asked.names.items():
             for row in {row for key in index_keys(word) for row in self._by_word.get(key, ())}:
@@ -263,7 +262,7 @@ class Gate:
         return rows
 
     def _most(self, shared: dict[int, float], vector: Vectors) -> list[int]:
-        """The rows that share most, at most so many as are compared."""
+        """The ``_CANDIDATES`` rows that share most; of equal ones those with the likest vectors."""
         if len(shared) <= _CANDIDATES:
             return list(shared)
         least = sorted(shared.values(), reverse=True)[_CANDIDATES - 1]
@@ -272,7 +271,7 @@ class Gate:
         return more + self._likest(equal, vector, _CANDIDATES - len(more))
 
     def _likest(self, rows: list[int], vector: Vectors, count: int) -> list[int]:
-        """The rows whose vectors are most like a question's."""
+        """The ``count`` rows whose vectors are most like a question's."""
         if len(rows) <= count:
             return rows
         vectors = np.stack([self._looks[row].vector for row in rows])
@@ -285,13 +284,13 @@ def _names_nothing(names: Names) -> bool:
 
 
 class WaitingQuestions:
-    """Questions of facts that wait to be learned, for the gate once somebody may ask for them.
+    """Questions of facts that wait to be learned, which the model has not read yet.
 
-    They are found by the words that they share, since nobody has read them yet.
+    They are found by shared words, read, and added to the gate when a question may ask for them.
     """
 
     def __init__(self, questions: Iterable[tuple[int, str]]) -> None:
-        """questions: the number of the fact, and the text."""
+        """questions: pairs of a fact's number and a question."""
         self._unread = dict(enumerate(questions))
         self._by_key: dict[str, list[int]] = defaultdict(list)
         for number, (_, text) in self._unread.items():
@@ -299,7 +298,7 @@ class WaitingQuestions:
                 self._by_key[key].append(number)
 
     def about(self, asked: Sequence[str]) -> list[tuple[int, str]]:
-        """The questions that share most words with those asked; each is given once."""
+        """Take the waiting questions that share most words with those asked; each is taken once."""
         numbers: dict[int, None] = {}
         for question in asked:
             shared = Counter(
@@ -313,7 +312,7 @@ class WaitingQuestions:
 
 
 def _keys(text: str) -> set[str]:
-    """Of the words that the library of relations does not ask with; of all if there are none."""
+    """The index keys of a text's words without :func:`.plain_words`, or of all if none is left."""
     keys = [word.key for word in words(text)]
     chosen = [key for key in keys if key not in plain_words()] or keys
     return {key for word in chosen for key in index_keys(word)}

@@ -1,14 +1,14 @@
-"""Fit a gate to a model: what finds names, what tells relations apart, and a decision.
+"""Fit a gate to a model, once per model.
 
-Once a model. The library of relations gives questions about invented names; no fact and no
-evaluation data is read. The untouched model's states at a question's tokens are taken at two
-depths. A probe finds the tokens of the name; the mean of the
-others, at both depths, is projected so that wordings of one relation lie together (Fisher's linear
-discriminant). What a question asks is then a distribution: how probably each relation of the
-library, by a softmax. Two questions are compared by the Bhattacharyya coefficient of their
-distributions, so that what neither of them asks has no say. A logistic function of likeness and
-named words is fitted to pairs of questions, with a probe and a projection that have not seen their
-relations, and its threshold set by the pairs that must not be accepted.
+The data are questions of the library of relations about invented names; no fact and no evaluation
+data is read. The untouched model's hidden states at a question's tokens are taken at two depths.
+
+A logistic probe finds the tokens of the name. Fisher's linear discriminant projects the mean state
+of the other tokens so that the wordings of one relation lie together; a softmax over the relations'
+centres then gives the probability of each. Two questions are compared by their names and by the
+Bhattacharyya coefficient of these distributions, to which relations that neither asks add nothing.
+A logistic function of both is fitted to pairs of questions, with a probe and a projection that have
+not seen their relations. The pairs that must not be accepted set its threshold.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from holdfast.model.chat import ChatForm
 from holdfast.model.reading import PromptReader
 from holdfast.model.tensors import read_tensors, write_tensors
 
-_VERSION = 6  # of what follows; a new one fits anew
-# Fractions of the layers; of 4, 9, 14 and 18 of 30 these two were best on the development set.
+_VERSION = 6  # of the fit; after a change every model's gate is fitted anew
+# Fractions of the layers. Of layers 4, 9, 14, 18 of 30 these two were best on the development set.
 _DEPTHS = (0.3, 0.47)
-# Of the projection; of the covariance. Chosen on the development set, where a half or twice of any,
-# and of the softmax's temperature, keeps the AUROC at .963 to .972.
+# Of the projection; of the covariance. Chosen on the development set, where half or twice either of
+# them, or the softmax's temperature, leaves the AUROC between .963 and .972.
 _DIMENSIONS, _SHRINKAGE = 64, 0.3
 _STEPS, _LR, _DECAY, _BATCH = 300, 3e-3, 0.3, 2048  # of the probe
 _PAIRS = 4000
-_FOLDS = 3  # of the relations, each judged by what has seen the others
-# Most pairs of the library that must not be accepted and are, before an adapter has its say: of
-# another relation, of another entity. On the development set 3% and none are then accepted.
+_FOLDS = 3  # of the relations; each is scored by a fit to the others
+# Largest fractions of the library's pairs with another relation, or another entity, that the gate
+# accepts before adapters are asked. On the development set 3% and none are accepted in the end.
 _RELATION_ACCEPTED, _ENTITY_ACCEPTED = 0.05, 0.02
 
 # Of the default model, by scripts/ship_gate.py.
@@ -65,10 +65,10 @@ def prepared_tuning(
     fingerprint: str,
     report: Callable[[int, int], None] = lambda *_: None,
 ) -> GateTuning:
-    """The tuning for a model, from the package or the cache, or fitted and put there.
+    """The tuning for a model, from the cache or the package, else fitted and put into the cache.
 
     fingerprint: of the model's files; report(done, total): questions read. Raises HoldfastError
-    when the cache cannot be written.
+    if the cache cannot be written.
     """
     key = tuning_key(reader.form, fingerprint)
     cached = cache_directory() / "gates"
@@ -84,7 +84,7 @@ def prepared_tuning(
 
 
 def tuning_key(form: ChatForm, fingerprint: str) -> str:
-    """Names the tuning that a model, its template and the library of relations give."""
+    """The key of the tuning for a model, its template and the library of relations."""
     wordings = [list(relation.wordings) for relation in relations()]
     template = [form.prefix, form.user_end, form.invocation]
     digest = sha256_of([_VERSION, wordings, template])
@@ -92,7 +92,7 @@ def tuning_key(form: ChatForm, fingerprint: str) -> str:
 
 
 def write_tuning(folder: Path, tuning: GateTuning) -> None:
-    """Write a tuning under its key. Raises HoldfastError when it cannot be written."""
+    """Write a tuning under its key. Raises HoldfastError if it cannot be written."""
     write_tensors(folder / f"{tuning.key}.safetensors", _tensors(tuning), parents=True)
 
 
@@ -105,7 +105,7 @@ def fit(
     draw = random.Random(derive(0, "gate"))
     asked = library_questions(draw)
     read = _ReadQuestions.by(reader, asked, depths, report)
-    # What has seen the other groups is judged on a fold of them.
+    # The pairs of each fold are scored by a probe and a projection fitted to the other folds.
     features, differences = [], []
     for fold in range(_FOLDS):
         seen, unseen = read.of(fold, inside=False), read.of(fold, inside=True)
@@ -127,9 +127,9 @@ def fit(
 
 @dataclass(frozen=True)
 class _ReadQuestions:
-    """Questions of the library with what the untouched model holds at their tokens.
+    """Questions of the library with the untouched model's hidden states.
 
-    spans: of their tokens; states: [depths, tokens, d] of each.
+    spans: of each question's tokens; states: [depths, tokens, d] of each question.
     """
 
     asked: list[LibraryQuestion]
@@ -151,7 +151,7 @@ class _ReadQuestions:
         return cls(asked, spans, [tensor.cpu() for tensor in states])
 
     def of(self, fold: int, *, inside: bool) -> _ReadQuestions:
-        """The questions of the relations' groups inside a fold, or those outside."""
+        """The questions whose group of relations is inside a fold, or outside."""
         chosen = [(question.group % _FOLDS == fold) == inside for question in self.asked]
         return _ReadQuestions(
             list(compress(self.asked, chosen)),
@@ -161,7 +161,7 @@ class _ReadQuestions:
 
 
 def _undecided(read: _ReadQuestions, depths: tuple[int, ...], key: str) -> GateTuning:
-    """The probe and the projections that questions give, without a decision."""
+    """A tuning with probe and projection fitted to questions, without decision weights."""
     texts = [question.text for question in read.asked]
     last = [states[-1] for states in read.states]
     probe = fit_probe(texts, read.spans, last, [question.name for question in read.asked])
@@ -177,12 +177,12 @@ def _undecided(read: _ReadQuestions, depths: tuple[int, ...], key: str) -> GateT
 def _discriminant(
     states: torch.Tensor, labels: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Fisher's linear discriminant of relations, and where each lies in it.
+    """Fit Fisher's linear discriminant of relations.
 
     states: [n, d]; labels: of relations, [n]. Returns mean [d], projection [d, m] and centres
-    [relations, m]: the directions in which the relations' means differ most, where wordings of one
-    relation differ by 1 in every direction. Of the covariance of wordings a part is replaced by
-    their mean variance, since there are few questions for so many numbers (Friedman 1989).
+    [relations, m]. The projection has the directions in which the relations' means differ most,
+    scaled so that the wordings of one relation have variance 1. Their covariance is shrunk towards
+    the mean variance, since it has many entries for so few questions (Friedman 1989).
     """
     relations_of, rows = labels.unique(return_inverse=True)
     mean, scale = states.mean(0), states.std(0) + 1e-6
@@ -203,11 +203,11 @@ def _discriminant(
 
 
 def _decision(features: np.ndarray, differences: np.ndarray) -> tuple[float, float, float, float]:
-    """Logistic weights, with the threshold taken into the last so that 0 decides.
+    """Fit the weights of the decision; the last includes the threshold, so that 0 decides.
 
     features: [pairs, 3]; differences: [pairs], as of :func:`.library_questions.pairs_of`.
     """
-    from scipy.optimize import minimize  # here, since every question would wait for its import
+    from scipy.optimize import minimize  # imported here, so that asking need not wait for it
 
     inputs = np.c_[features, np.ones(len(features))]
     sign = np.where(differences == "same", 1.0, -1.0)
@@ -256,9 +256,9 @@ def fit_probe(
     states: Sequence[torch.Tensor],
     names: Sequence[Span],
 ) -> NameProbe:
-    """Fit a probe to questions in which a part is the name, with AdamW.
+    """Fit a probe with AdamW to questions with a name.
 
-    spans, states: as of :meth:`.NameProbe.probabilities`.
+    spans, states: as in :meth:`.NameProbe.probabilities`; names: where each name lies in its text.
     """
     inputs = torch.cat([tensor.float() for tensor in states])
     mean, scale = inputs.mean(0), inputs.std(0) + 1e-6

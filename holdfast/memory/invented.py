@@ -1,4 +1,4 @@
-"""Invented names of persons and things, for questions that are about nothing."""
+"""Invented names of persons and things, for questions about what does not exist."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ADJECTIVES = (
 
 
 def invented_name(draw: random.Random, kind: str) -> str:
-    """A name of the kinds that the library of relations has."""
+    """A name of a person; for any other kind of the library of relations, of a thing."""
     shape = draw.random()
     if kind == "person":
         count = 2 if shape < 0.7 else 1 if shape < 0.85 else 3

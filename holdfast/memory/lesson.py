@@ -1,7 +1,7 @@
-"""One lesson: a small adapter learns some facts, in several wordings each, until each has a margin.
+"""One lesson: a small adapter learns facts in several wordings until each answer has a margin.
 
-The untouched model reads the questions once; a step passes over the answers alone. A lesson starts
-from the untouched model, so earlier lessons are not changed by it.
+The untouched model reads the questions once; each training step runs over the answers alone. A
+lesson starts from the untouched model, so it does not change earlier lessons.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from holdfast.model.adapter import (
 )
 from holdfast.model.reading import PromptReader, Reading
 
-_ANSWERS = 32  # at once, where nothing is trained
+_ANSWERS = 32  # answers per pass without training
 
 
 @dataclass(frozen=True)
 class LessonSettings:
     """How a lesson is learned.
 
-    start: the fraction of the decoder's layers that stay untouched, from the first; rank, alpha:
-    of the adapter; lr: AdamW's; facts: most facts of a step; varied: the probability that a step
-    takes another wording of a question than the taught one; margin: the lead, in nats, of every
-    answer token over all others at which a fact counts as learned; steps: passes over a fact at
-    most; visits: passes over a fact at least.
+    start: the fraction of the decoder's layers, from the first, that get no adapter; rank, alpha:
+    of the adapter; lr: AdamW's; facts: most facts in a step; varied: the probability that a step
+    takes another wording than the taught question; margin: a fact counts as learned if every answer
+    token leads all others by this, in nats; steps: after so many passes a fact only fills up steps;
+    visits: fewest passes over a fact.
     """
 
     start: float = 0.53
@@ -51,7 +51,7 @@ class LessonSettings:
 
     @property
     def scale(self) -> float:
-        """alpha / r, of all adapters of a memory."""
+        """alpha / r, the same for all adapters of a memory."""
         return self.alpha / self.rank
 
 
@@ -59,7 +59,7 @@ class LessonSettings:
 class Taught:
     """A fact as a lesson learns it.
 
-    answer: its tokens; readings: its question's wordings, the taught one first.
+    answer: its tokens; readings: of its question's wordings, the taught question first.
     """
 
     answer: tuple[int, ...]
@@ -67,7 +67,7 @@ class Taught:
 
 
 def shape_for(reader: PromptReader, settings: LessonSettings) -> AdapterShape:
-    """The adapter's shape on a model: all linear maps of its upper layers."""
+    """The shape of a lesson's adapter: on all linear maps of the upper layers."""
     count = reader.model.config.get_text_config().num_hidden_layers
     return shape_on(reader.model, int(count * settings.start), settings.rank, settings.alpha)
 
@@ -79,10 +79,10 @@ def learn_lesson(
     seed: int,
     report: Callable[[int, int], None] = lambda *_: None,
 ) -> tuple[State, list[bool]]:
-    """Learn facts with the attached adapter; its factors in bfloat16, and which facts they answer.
+    """Train the attached adapter on facts; return its factors in bfloat16, and :func:`answered`.
 
-    The adapter of the reader's model is overwritten. report(learned, facts) is called after every
-    step. A fact is answered when greedy decoding of the taught wording gives its answer and ends.
+    The adapter's previous factors are overwritten. report(learned, facts) is called after every
+    step.
     """
     reset(reader.model, generator(seed, "lora_A"))
     draw = random.Random(derive(seed, "lesson"))
@@ -113,7 +113,7 @@ def learn_lesson(
 def _next(
     passes: list[int], learned: list[bool], settings: LessonSettings, draw: random.Random
 ) -> list[int]:
-    """The facts of the next step: those that need it, filled up with others; empty at the end."""
+    """The facts of the next step: some that need it, filled up with others; empty if none does."""
     needing = [
         place
         for place, (count, is_learned) in enumerate(zip(passes, learned, strict=True))
@@ -130,7 +130,7 @@ def _next(
 def _unsure(
     reader: PromptReader, taught: Sequence[Taught], passes: list[int], settings: LessonSettings
 ) -> list[int]:
-    """Facts for one more step: the taught wording lacks the margin that another wording had."""
+    """Facts for one more step: the taught question lacks the margin that another wording had."""
     margins = _margins(reader, taught)
     unsure = [
         place
@@ -147,14 +147,14 @@ def _drawn(fact: Taught, settings: LessonSettings, draw: random.Random) -> Readi
 
 
 def answered(reader: PromptReader, taught: Sequence[Taught]) -> list[bool]:
-    """Whether greedy decoding with the adapter gives each fact's answer and ends."""
+    """Whether greedy decoding from each fact's taught question gives its answer and stops."""
     with adapted(reader.model):
         return [margin > 0 for margin in _margins(reader, taught)]
 
 
 @torch.no_grad()
 def _margins(reader: PromptReader, taught: Sequence[Taught]) -> list[float]:
-    """The margin of each fact's answer behind its taught wording."""
+    """The margin of each fact's answer after its taught question."""
     margins: list[float] = []
     for begin in range(0, len(taught), _ANSWERS):
         group = taught[begin : begin + _ANSWERS]

@@ -1,4 +1,4 @@
-"""Other wordings of a question, by rule, and corruptions of them, for lessons to train on."""
+"""Other wordings of a question, by rule, and corruptions of them, to train on."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from holdfast.memory.relations import ENTITY, other_wordings, relations
 from holdfast.memory.words import words
 from holdfast.streams.item import is_visible, question_key
 
-RULED = 8  # wordings of a question by rule, at most
-_LEFT_OUT = 0.15  # of the words that may be left out
-_BEGINNING = 2, 9  # words
+RULED = 8  # most wordings of a question by rule
+_LEFT_OUT = 0.15  # probability that a word that may be left out is
+_BEGINNING = 2, 9  # least and most words of another question's beginning
 
 
 def lesson_wordings(question: str, given: Iterable[str] = ()) -> list[str]:
     """Wordings to train on besides the question: those given, then up to eight by rule.
 
-    The rules are the library of relations, general frames and hurried spelling; which of them are
-    taken depends on the question alone.
+    By rule are a hurried spelling, wordings from the library of relations, and general frames;
+    which ones depends on the question alone.
     """
     given = list(given)
     related = other_wordings(question)
@@ -29,17 +29,17 @@ def lesson_wordings(question: str, given: Iterable[str] = ()) -> list[str]:
     drawn = sorted(related, key=lambda text: derive(0, question, text))[:4]
     ruled = [hurried, *drawn, *reworded(question)]
     texts: dict[str, str] = {}
-    for text in filter(is_visible, (*given, *ruled)):  # a question of signs alone leaves none
+    for text in filter(is_visible, (*given, *ruled)):  # the hurried spelling of "?" is empty
         texts.setdefault(question_key(text), text)
     texts.pop(question_key(question), None)
     return list(texts.values())[: len(given) + RULED]
 
 
 def corruptions(wordings: Sequence[str], count: int) -> list[str]:
-    """At most so many corruptions of a question's wordings; what it names stays in each.
+    """At most ``count`` corruptions of a question's wordings, which keep what it names.
 
-    A corruption lacks words, or has the beginning of another question before it. They depend on
-    the wordings alone.
+    A corruption lacks words, or begins with the beginning of another question, or both. They depend
+    on the wordings alone.
     """
     draw = random.Random(derive(0, *wordings, "corrupted"))
     taught = set(map(question_key, wordings))
@@ -52,7 +52,7 @@ def corruptions(wordings: Sequence[str], count: int) -> list[str]:
 
 
 def _corrupted(text: str, draw: random.Random) -> str:
-    """Words are left out in three of four, and a beginning is put before half of these."""
+    """Leave out words in three cases of four; put a beginning before half of these and the rest."""
     is_shortened = draw.random() < 0.75
     if is_shortened:
         text = _shortened(text, draw)
@@ -64,7 +64,7 @@ def _corrupted(text: str, draw: random.Random) -> str:
 
 
 def _shortened(text: str, draw: random.Random) -> str:
-    """The text without some words that ask; what it names stays."""
+    """The text without some of the words that ask."""
     shortened, end = "", 0
     for place, word in enumerate(words(text)):
         asks = word.key in _asking_words() and (place == 0 or not word.is_marked)
@@ -78,6 +78,6 @@ def _shortened(text: str, draw: random.Random) -> str:
 
 @cache
 def _asking_words() -> frozenset[str]:
-    """The words, in lower case, with which the library asks."""
+    """All words of the library's wordings, in lower case."""
     wordings = (text for relation in relations() for text in relation.wordings)
     return frozenset(word.key for text in wordings for word in words(text.replace(ENTITY, " ")))

@@ -1,4 +1,4 @@
-"""Questions of the library of relations about invented names, and pairs of them, to fit a gate."""
+"""Questions about invented names, from the library of relations, and pairs of them for a gate."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Literal
 from holdfast.memory.invented import invented_name
 from holdfast.memory.relations import ENTITY, relations
 
-_GROUP = 4  # relations of a kind that are asked about the same two names
-_FREE = 4  # wordings of a relation, each about a name of its own
-_HURRIED = 0.3  # of the questions for pairs
-Difference = Literal["same", "relation", "entity"]  # between two questions
+_GROUP = 4  # relations of one kind that share two names
+_FREE = 4  # wordings of a relation that are each asked about another name
+_HURRIED = 0.3  # fraction of the questions for pairs that are typed in a hurry
+Difference = Literal["same", "relation", "entity"]  # what differs between two questions
 
 
 @dataclass(frozen=True)
 class LibraryQuestion:
-    """A question.
+    """A question for one relation of the library.
 
-    relation: its number; name: where the name lies in the text, its article left out; group: of
-    relations that share names; about: the shared name's number, None for a free name.
+    relation: its number; name: where the name lies in the text, without its article; group: the
+    number of the relations that share names; about: which shared name, None for a name of its own.
     """
 
     text: str
@@ -33,9 +33,9 @@ class LibraryQuestion:
 
 
 def library_questions(draw: random.Random) -> list[LibraryQuestion]:
-    """Seven questions of every relation: four free ones, two about one name, one about another.
+    """Seven questions for every relation: four about names of their own, three about two names.
 
-    The two names are those of all relations of a group; sometimes they share a part.
+    The relations of a group share the two names, which may have a part in common.
     """
     of_kind: dict[str, list[int]] = defaultdict(list)
     for number, relation in enumerate(relations()):
@@ -62,7 +62,7 @@ def library_questions(draw: random.Random) -> list[LibraryQuestion]:
 def pairs_of(
     asked: Sequence[LibraryQuestion], count: int, draw: random.Random
 ) -> Iterator[tuple[int, int, Difference]]:
-    """Pairs of questions by their places: the same, another relation, another entity."""
+    """Yield ``count`` pairs of places in ``asked``, with what differs between the questions."""
     by_relation: dict[int, list[int]] = defaultdict(list)
     by_group: dict[int, list[int]] = defaultdict(list)
     for place, question in enumerate(asked):
@@ -102,7 +102,7 @@ def _question(
 
 
 def _related(draw: random.Random, name: str, kind: str) -> str:
-    """Another name, of which one part may be the same."""
+    """Another name, perhaps with one part in common."""
     other = invented_name(draw, kind)
     parts, others = name.split(), other.split()
     if len(parts) == len(others) > 1 and draw.random() < 0.5:
@@ -113,7 +113,7 @@ def _related(draw: random.Random, name: str, kind: str) -> str:
 
 
 def _hurried(draw: random.Random, name: str) -> str:
-    """The name as a hurried person types it: small letters, sometimes two of them swapped."""
+    """The name as somebody in a hurry types it: lower case, sometimes with two letters swapped."""
     name = name.lower()
     if len(name) > 6 and draw.random() < 0.3:
         place = draw.randrange(1, len(name) - 2)

@@ -1,7 +1,7 @@
-"""The files of a memory's directory: its list of facts, locked apart from its lessons.
+"""The list of facts in a memory's directory, which has a lock of its own.
 
-Whoever learns holds the directory's lock all the time, and the list's lock only to add facts. So
-others add facts while a lesson is learned. Nobody takes the directory's lock within the list's.
+A process that learns holds the directory's lock all the time, but the list's only for moments, so
+that others can add facts meanwhile. Nobody takes the directory's lock while holding the list's.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from holdfast.streams.batches import FACTS_FILE, read_batches
 from holdfast.streams.item import quoted
 
 _LOCK = ".facts.lock"
-_SECONDS = 60.0  # that a writer of the list may take
-# What a directory may hold whose memory.json is lost or was never written.
+_SECONDS = 60.0  # to wait for another writer of the list
+# What a directory may hold if its memory.json is lost or was never written.
 _WITHOUT_RECORD = {
     *(".lock", _LOCK, CONSOLIDATION_LOCK),
     *(FACTS_FILE, LESSONS, PROGRESS_FILE, LOG_FILE, PROGRESS_OF_ALL),
@@ -38,12 +38,12 @@ PARTS = (RECORD_FILE, *sorted(_WITHOUT_RECORD))  # what is written in a memory's
 
 
 def list_of(directory: Path) -> AbstractContextManager[None]:
-    """Lock the list of facts during the block, as :func:`holdfast.core.files.lock_directory`."""
+    """Lock the list of facts during the block. Raises as :func:`.lock_directory`."""
     return lock_directory(directory, lock=_LOCK, patience=_SECONDS, parts=PARTS)
 
 
 def signatures(directory: Path) -> tuple[tuple[int, int, int] | None, ...]:
-    """What differs once ``memory.json`` or ``facts.jsonl`` was replaced."""
+    """A value that changes when ``memory.json`` or ``facts.jsonl`` is replaced."""
     return tuple(_signature(directory / name) for name in (RECORD_FILE, FACTS_FILE))
 
 
@@ -56,20 +56,20 @@ def _signature(path: Path) -> tuple[int, int, int] | None:
 
 
 class LessonCancelledError(Exception):
-    """The lesson that is being learned is on the list of facts no more."""
+    """The lesson that is being learned is no longer on the list of facts."""
 
 
 class ListedLesson:
-    """A lesson while it is learned, which somebody may take off the list."""
+    """A lesson that is being learned, and that somebody may take off the list meanwhile."""
 
     def __init__(self, directory: Path, number: int, task: Task) -> None:
         self._path, self._number, self._task = directory / FACTS_FILE, number, task
         self._seen: tuple[int, int, int] | None = None
 
     def check(self) -> None:
-        """Raise LessonCancelledError where the lesson is on the list no more.
+        """Raise LessonCancelledError if the lesson is no longer on the list.
 
-        HoldfastError where the memory was moved or removed, which cancels nothing.
+        Raise HoldfastError if the memory was moved or removed, which cancels nothing.
         """
         require_directory(self._path.parent)
         seen = _signature(self._path)
@@ -82,7 +82,7 @@ class ListedLesson:
 
 
 def check_list(directory: Path, tasks: Sequence[Task], record: Record) -> None:
-    """Raise HoldfastError where the list of facts is not that of the lessons."""
+    """Raise HoldfastError unless the list of facts begins with the batches of the lessons."""
     path = directory / FACTS_FILE
     if len(tasks) < len(record.lessons):
         raise HoldfastError(
@@ -98,7 +98,7 @@ def check_list(directory: Path, tasks: Sequence[Task], record: Record) -> None:
 
 
 def check_free(directory: Path) -> None:
-    """Refuse a directory that holds something else than the list of a memory that was begun."""
+    """Raise HoldfastError if a directory holds anything but parts of a memory that was begun."""
     refuse_former(directory)
     try:
         others = {path.name for path in directory.iterdir()} - _WITHOUT_RECORD

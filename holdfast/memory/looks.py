@@ -1,4 +1,4 @@
-"""What the gate compares of the questions on file, beside the adapter of their lesson."""
+"""What the gate compares of the questions on file, stored with their lesson's adapter."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from holdfast.memory.record import damaged_lesson, read_lesson
 from holdfast.streams import Item
 from holdfast.streams.batches import WORDING_OF, fact_key
 
-GATE = "gate"  # the name of the vectors among an adapter's factors
+GATE = "gate"  # the name of the vectors among the tensors of a lesson's file
 
 
 @dataclass(frozen=True)
 class Looks:
-    """Questions on file as the gate sees them. owners: the key of the fact that each asks for."""
+    """What the gate compares of questions on file. owners: the key of each question's fact."""
 
     owners: tuple[str, ...]
     looks: tuple[QuestionLook, ...]
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Their vectors [questions, d] in half precision, to be written."""
+        """Their vectors [questions, relations] in float16, to be written."""
         vectors = torch.from_numpy(np.stack([look.vector for look in self.looks]))
         return {GATE: vectors.to(torch.float16)}
 
     def note(self, tuning: str) -> dict[str, Any]:
-        """What is written beside the tensors. tuning: the key of the tuning they are made with."""
+        """What is written beside the tensors. tuning: the key of the tuning that made them."""
         names = [
             {word: round(weight, 3) for word, weight in look.names.items()} for look in self.looks
         ]
@@ -39,9 +39,9 @@ class Looks:
 
 
 def read_looks(directory: Path, file: str, tuning: str) -> Looks | None:
-    """The questions of a lesson's file; None where another tuning has made them.
+    """Read the looks of a lesson's file; None if another tuning made them.
 
-    Raises HoldfastError when the file is missing or damaged.
+    Raises HoldfastError if the file is missing or damaged.
     """
     tensors, note = read_lesson(directory, file, only=GATE)
     if not isinstance(note, dict) or note.get("tuning") != tuning:
@@ -57,7 +57,7 @@ def read_looks(directory: Path, file: str, tuning: str) -> Looks | None:
 
 
 def questions_on_file(items: Iterable[Item]) -> list[tuple[str, str]]:
-    """Every wording on file of some facts, with the key of its fact; a fact's question first."""
+    """Pairs of a fact's key and a wording on file, once each, the fact's question first."""
     questions = (
         (fact_key(item), text)
         for item in items

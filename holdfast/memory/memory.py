@@ -1,4 +1,4 @@
-"""A memory: lessons, each in an adapter of its own, and the list of facts."""
+"""A memory: a model, the lessons that it learned, and its list of facts."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ Told = Callable[[str, int, int], None]  # report(what, done, total)
 class Memory:
     """A model and the facts that it was taught, in one directory. Not thread-safe.
 
-    The model stays loaded between calls. What was not taught is answered by the untouched model.
+    The model stays loaded between calls. The untouched model answers what was not taught.
     """
 
     def __init__(self, directory: str | Path, model: str = "smollm2", seed: int = 0) -> None:
-        """Open a memory, or prepare a new one; nothing is written before :meth:`learn`.
+        """Open a memory, or prepare a new one; nothing is written before facts are taught.
 
         model, seed: of a new memory; an existing one has its own.
-        Raises HoldfastError when the directory holds something else or is damaged.
+        Raises HoldfastError if the directory holds something else or is damaged.
         """
         self.directory = Path(directory)
         self._record = Record(lasting_name(model), "", seed)
@@ -85,17 +85,17 @@ class Memory:
 
     @property
     def horizon(self) -> int:
-        """How many lessons are learned."""
+        """The number of learned lessons."""
         return len(self._record.lessons)
 
     @property
     def model(self) -> str:
-        """The model's name; a path is absolute."""
+        """The model's name, or its absolute path."""
         return self._record.model
 
     @property
     def seed(self) -> int:
-        """The seed of everything that is drawn."""
+        """The seed of all random numbers."""
         return self._record.seed
 
     @property
@@ -105,7 +105,7 @@ class Memory:
 
     @property
     def learned(self) -> tuple[Item, ...]:
-        """The facts of :attr:`facts` that lessons have learned."""
+        """All facts of the learned lessons, each question once, with its newest learned answer."""
         return tuple(newest(self._tasks[: self.horizon]))
 
     @property
@@ -114,7 +114,7 @@ class Memory:
         return self._tasks
 
     def to_frame(self) -> pd.DataFrame:
-        """A data frame with one row a fact: ``batch``, ``question``, ``answer``, ``aliases``."""
+        """A data frame with one row per fact: ``batch``, ``question``, ``answer``, ``aliases``."""
         return frame_of(self._tasks)
 
     def __repr__(self) -> str:
@@ -125,9 +125,9 @@ class Memory:
         return caption(repr(self)) + html_of(self.facts)
 
     def _read(self) -> bool:
-        """Read what is committed; whether it is another than before.
+        """Read what is committed; return whether it has changed.
 
-        The list is written before a commit, so it may only be ahead.
+        The list is written before a commit, so it may have more tasks than there are lessons.
         """
         seen = signatures(self.directory)
         if seen == self._seen:
@@ -137,21 +137,21 @@ class Memory:
         check_list(self.directory, tasks, record)
         answerer = self._answerer
         if answerer is not None and (record, tasks) != (self._record, self._tasks):
-            # Made before anything is assigned, so that a damaged lesson leaves all as it was.
+            # Made before anything is assigned, so that a damaged lesson changes nothing.
             answerer = self._new_answerer(record, tasks)
         self._record, self._tasks, self._answerer, self._seen = record, tasks, answerer, seen
         return True
 
     def refresh(self) -> bool:
-        """Take up what another process has written since; False when there is nothing new.
+        """Read what another process has written since; return whether there is anything new.
 
-        Raises HoldfastError when that is damaged; this memory then answers as before.
+        Raises HoldfastError if that is damaged; this memory then answers as before.
         """
         return is_memory(self.directory) and self._read()
 
     @property
     def record(self) -> Record:
-        """What is committed."""
+        """The committed record."""
         return self._record
 
     @property
@@ -159,19 +159,19 @@ class Memory:
         """sha256 over the model, the lessons and their facts."""
         facts = [[task.name, task.fingerprint] for task in self._tasks[: self.horizon]]
         committed = asdict(self._record)
-        for part in ("consolidated", "former"):  # which change no answer
+        for part in ("consolidated", "former"):  # these change no answer
             del committed[part]
         return sha256_of([committed, facts])
 
     def limits(self) -> Limits:
-        """How long questions and answers may be; it needs the tokenizer and the settings alone."""
+        """How long questions and answers may be. Loads only the tokenizer and the configuration."""
         if self._limits is None:
             directory = fetch(self.model)
             self._limits = limits_of(chat_form(load_tokenizer(directory)), load_config(directory))
         return self._limits
 
     def engine(self, report: Told = lambda *_: None) -> Engine:
-        """The loaded model; HoldfastError when it cannot be had or is another than before."""
+        """The loaded model. Raises HoldfastError if it is missing or not the one taught before."""
         if self._engine is None:
             engine = Engine(fetch(self.model), partial(report, "preparing"))
             self._check_model(engine)
@@ -190,7 +190,7 @@ class Memory:
         self.engine()
 
     def plan(self, facts: Facts | None = None, *, again: bool = False) -> Plan:
-        """What :meth:`learn` would do, without writing; raises the same errors."""
+        """What :meth:`learn` would put on file. Writes nothing; raises for invalid facts."""
         stream = None if facts is None else stream_from(facts)
         missed = self.missed() if again else ()
         if missed and stream is None:
@@ -198,7 +198,7 @@ class Memory:
         return plan(self._tasks, self.horizon, stream, missed)
 
     def missed(self) -> tuple[Item, ...]:
-        """The facts whose answers the weights did not give at the end of their lesson."""
+        """The facts whose answers the weights did not give at the end of their last lesson."""
         learned = self._tasks[: self.horizon]
         last: dict[str, bool] = {}
         for task, lesson in zip(learned, self._record.lessons, strict=True):
@@ -213,15 +213,15 @@ class Memory:
         paraphraser: Paraphraser | None = None,
         report: Report = lambda *_: None,
     ) -> Stream:
-        """The facts, with up to ``count`` other wordings of each that are kept on file."""
+        """The facts with their given wordings, filled up to ``count`` each by the paraphraser."""
         on_file = list(latest(self._tasks).values())
         return with_wordings(stream_from(facts), count, paraphraser or Rules(), report, on_file)
 
     def write_facts(self, facts: Facts | None = None, *, again: bool = False) -> Filed:
-        """Put facts on file, to be learned by the next :meth:`learn`, or by one that runs now.
+        """Put facts on file for the next :meth:`learn`, or for one that runs now.
 
-        facts, again: as for :meth:`learn`. It needs no model, and waits for nobody's lesson.
-        Raises HoldfastError for a fact that is invalid or too long, and where nothing is on file.
+        facts, again: as for :meth:`learn`. Does not load the model or wait for a running lesson.
+        Raises HoldfastError for a fact that is invalid or too long, and if nothing is on file.
         """
         self._check_here()
         stream = None if facts is None else self.worded(facts)
@@ -249,15 +249,15 @@ class Memory:
         wait: bool = False,
         report: Told = lambda *_: None,
     ) -> LessonOutcome:
-        """Learn facts, after those on file that are not learned yet; each task is one lesson.
+        """Learn the facts on file that are not learned yet, then these; each task is one lesson.
 
         facts: what :func:`holdfast.load_stream` takes, a stream, or ``-`` for JSON lines from
-        standard input; None learns only what is on file. again: learn once more what the weights
-        did not give. wait: for another process that learns here. report(what, done, total): facts.
-        What others put on file meanwhile is learned too. A killed process loses at most the lesson
-        in progress; the same call continues.
-        Raises HoldfastError for a fact that is invalid or too long (nothing is changed then), while
-        another process learns here, and when the disk is full.
+        standard input; None for those on file alone. again: learn once more all
+        :meth:`missed` facts, or those among ``facts``. wait: for another process that learns here.
+        report(what, done, total): facts. What others put on file meanwhile is learned too. A killed
+        process loses at most the lesson in progress; the same call continues.
+        Raises HoldfastError for a fact that is invalid or too long (nothing is changed then), if
+        another process learns here, and if the disk is full.
         """
         self._check_here()
         self.refresh()
@@ -276,7 +276,7 @@ class Memory:
                 remove_leftovers(self.directory)
                 self.refresh()
                 if self._engine is not None:
-                    self._check_model(self._engine)  # another process may have made the memory
+                    self._check_model(self._engine)  # another process may have created the memory
                 decided = self._put_on_file(stream, again=again)
             begin = self.horizon
             self._learn_waiting(report)
@@ -284,20 +284,20 @@ class Memory:
         return outcome_of(self._tasks[begin : self.horizon], self.facts, self.missed(), decided)
 
     def _check_here(self) -> None:
-        """Raise HoldfastError where a memory that was opened is there no more."""
+        """Raise HoldfastError if the memory was moved or removed since it was opened."""
         if self._seen and not is_memory(self.directory):
             raise HoldfastError(
                 f"{self.directory}: was moved or removed since it was opened; open it where it is"
             )
 
     def _check(self, decided: Plan) -> None:
-        """Raise HoldfastError where facts that are not learned yet cannot be."""
+        """Raise HoldfastError if facts that are not learned yet cannot be learned."""
         for task in decided.tasks[self.horizon :]:
             for item in task.items:
                 self.limits().check_fact(item.question, item.answer)
 
     def _put_on_file(self, stream: Stream | None, *, again: bool) -> Plan:
-        """Add facts to the list, which is locked, behind what other processes have added."""
+        """Add facts to the locked list, after those that other processes have added."""
         if not is_memory(self.directory):
             write_record(self.directory, self._record)
         finish_forgetting(self.directory)
@@ -317,7 +317,7 @@ class Memory:
             try:
                 self._learn_task(self._tasks[self.horizon], report, progress)
             except LessonCancelledError:
-                pass  # what is left of the list goes on
+                pass  # go on with the rest of the list
             except Exception as error:
                 if isinstance(error, HoldfastError):
                     progress.failed(str(error), error.code)
@@ -342,8 +342,8 @@ class Memory:
         batch = learn_batch(engine, task, seed, after_step)
         lesson = learned_lesson(number, task, batch.missed)
         record = self._record.after(lesson, engine.fingerprint)
-        listed.check()  # before the list is locked, which would make a moved directory anew
-        # Checked before the commit, so that a list that was edited meanwhile damages nothing.
+        listed.check()  # before the list is locked, which would create a moved directory again
+        # Checked before the commit: a list that was edited meanwhile must not damage the memory.
         with list_of(self.directory):
             listed.check()
             check_list(self.directory, read_batches(self.directory / FACTS_FILE), record)
@@ -352,7 +352,7 @@ class Memory:
         self._record, self._answerer = record, None
 
     def ask(self, question: str) -> str:
-        """The answer to a question; :meth:`reply` says where it comes from."""
+        """The answer to a question; :meth:`reply` also says where it comes from."""
         return self.reply(question).text
 
     def reply(self, question: str) -> Answer:
@@ -362,24 +362,24 @@ class Memory:
     def replies(self, questions: Sequence[str]) -> list[Answer]:
         """The answers to several questions; writes nothing.
 
-        Raises HoldfastError when nothing is on file, and for a question that is empty or too long.
+        Raises HoldfastError if nothing is on file, and for a question that is empty or too long.
         """
         self.check_facts()
         return self.answerer().replies(questions)
 
     def check_facts(self) -> None:
-        """Raise HoldfastError where no fact is on file."""
+        """Raise HoldfastError if no fact is on file."""
         if not self._tasks:
             raise self._empty()
 
     def answerer(self) -> Answerer:
-        """What answers from all lessons so far, and from the list what waits to be learned."""
+        """Answers from all lessons so far, and from the list for facts that wait to be learned."""
         if self._answerer is None:
             self._answerer = self._new_answerer(self._record, self._tasks)
         return self._answerer
 
     def learned_answerer(self) -> Answerer:
-        """What answers from the lessons alone. Raises HoldfastError where none is learned."""
+        """Answers questions about learned facts alone. Raises HoldfastError if there are none."""
         if not self.horizon:
             raise self._empty()
         if self.horizon == len(self._tasks):
@@ -390,7 +390,7 @@ class Memory:
         return Answerer(self.engine(), self.directory, record, tasks)
 
     def nearest(self, question: str, most: int = 3) -> list[str]:
-        """The taught questions that share most words with this one; perhaps none."""
+        """The ``most`` questions on file that share most words with this one, perhaps fewer."""
         return nearest(question, [item.question for item in self.facts], most)
 
     def _empty(self) -> HoldfastError:

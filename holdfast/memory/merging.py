@@ -1,8 +1,8 @@
-"""Make one memory of two that were taught to the same model: their lessons, one after the other.
+"""Merge two memories of the same model into one: the lessons of one, then those of the other.
 
-Every lesson was learned from the untouched model, in an adapter of its own, and the gate decides
-which of them answers. So the lessons of two memories stand beside each other as they are, and where
-they have two answers to one question, the later lesson's corrects the other, as in any memory.
+Every lesson was learned from the untouched model, and the gate decides whose adapter answers. So
+the lessons of two memories are copied as they are. If they answer one question differently, the
+later lesson corrects the earlier one, as in any memory.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ Keep = Literal["first", "second"]
 class Merged:
     """What a merged memory has.
 
-    facts: how many; lessons: how many are learned; shared: facts that both had, with one answer;
-    settled: questions to which they had two answers, of which one was kept.
+    facts, lessons: the number of facts and of learned lessons; shared: the number of facts that
+    both had with the same answer; settled: questions to which they had different answers.
     """
 
     facts: int
@@ -51,12 +51,12 @@ class Merged:
 
 
 def merge(first: Memory, second: Memory, out: Path, keep: Keep | None = None) -> Merged:
-    """Write the memory of both into ``out``, a new or empty directory; neither is changed.
+    """Write the merged memory into ``out``, a new or empty directory; neither memory is changed.
 
-    keep: whose answer counts where they have two to one question. What waits to be learned waits
-    there too. Neurons of all facts are not taken along. No model is loaded.
-    Raises HoldfastError for a place within one of them, for memories of different models, for one
-    that has learned nothing, for two answers without ``keep``, for a damaged lesson, and while
+    keep: whose answer counts if they answer one question differently. Facts that wait to be learned
+    wait there too. Neurons of all facts are left out. No model is loaded.
+    Raises HoldfastError if ``out`` is within one of the memories, if their models differ, if one
+    has learned nothing, if their answers differ without ``keep``, if a lesson is damaged, and if
     another process learns in one of them.
     """
     check_place(out)
@@ -93,7 +93,7 @@ def merge(first: Memory, second: Memory, out: Path, keep: Keep | None = None) ->
 
 
 def _check(first: Memory, second: Memory) -> None:
-    """Raise HoldfastError where two memories cannot become one."""
+    """Raise HoldfastError if two memories cannot be merged."""
     for memory in (first, second):
         if not memory.horizon:
             raise HoldfastError(f"{memory.directory}: has learned nothing yet; learn its facts")
@@ -111,10 +111,10 @@ def _answers(memory: Memory) -> dict[str, Item]:
 def _united(
     folder: Path, earlier: Memory, later: Memory, settled: Collection[str]
 ) -> tuple[list[Task], list[LearnedLesson]]:
-    """The batches of two memories, what is learned before what waits, and the lessons' entries.
+    """Copy the lessons' files into ``folder``; return the batches, learned ones first, and lessons.
 
-    Their files are copied into the folder. settled: keys of the facts of which the later one's
-    answer counts. A lesson that both have is there once.
+    settled: keys of the facts for which the later memory's answer counts. A lesson that both
+    memories have is copied once.
     """
     learned: list[Task] = []
     waiting: list[Task] = []
@@ -122,7 +122,7 @@ def _united(
     make_folder(folder / LESSONS)
     for memory, other in ((earlier, later), (later, earlier)):
         asked = latest(other.tasks)
-        files: dict[str, str] = {}  # the new names of its lessons' files
+        files: dict[str, str] = {}  # the new name of each lesson's file
         corrected = Gone(frozenset(settled if memory is earlier else ()))
         still_waiting = without(memory.tasks[memory.horizon :], corrected)
         waiting += filter(None, (_unambiguous(task, asked) for task in still_waiting))
@@ -145,7 +145,7 @@ def _united(
 
 
 def _unambiguous(task: Task, asked: Mapping[str, Item]) -> Task | None:
-    """A batch without other wordings of its facts by which another fact is asked for."""
+    """A batch without wordings that are questions or wordings of another fact in ``asked``."""
 
     def is_clear(item: Item) -> bool:
         other = asked.get(question_key(item.question))
@@ -162,7 +162,7 @@ def _is_there(
     lessons: Sequence[LearnedLesson],
     folder: Path,
 ) -> bool:
-    """Whether a lesson with these facts and this file is there, and nothing corrects it."""
+    """Whether ``learned`` has a lesson with these facts and this file, and nothing corrects it."""
     newest = latest(learned)
     return all(
         (other := newest.get(question_key(item.question))) is not None and same_answer(other, item)

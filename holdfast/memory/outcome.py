@@ -1,4 +1,4 @@
-"""What a call of a memory did."""
+"""The outcomes of teaching a memory."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from holdfast.streams.item import question_key
 
 @dataclass(frozen=True)
 class LessonOutcome:
-    """What one call of ``Memory.learn`` did.
+    """The outcome of one call of ``Memory.learn``.
 
-    lessons: names of those learned; facts: theirs; missed: those of them whose answers the weights
-    do not give; repeated: given facts that were known before; corrected: answers that replace
-    earlier ones; known: the number of facts on file; notices: sentences on what may not be meant.
+    lessons: names of the learned ones; facts: theirs; missed: those of them whose answers the
+    weights do not give; repeated: given facts that were learned before; corrected: answers that
+    replace earlier ones; known: the number of facts on file; notices: on probable mistakes.
     """
 
     lessons: tuple[str, ...]
@@ -32,7 +32,7 @@ class LessonOutcome:
 def outcome_of(
     lessons: Sequence[Task], facts: Sequence[Item], missed: Sequence[Item], decided: Plan
 ) -> LessonOutcome:
-    """What a call did. lessons: those it learned; facts, missed: all of the memory's."""
+    """The outcome of a call. lessons: those it learned; facts, missed: all of the memory's."""
     keys = {fact_key(item) for task in lessons for item in task.items}
     learned = tuple(item for item in facts if question_key(item.question) in keys)
     all_missed = set(missed)
@@ -51,8 +51,8 @@ def outcome_of(
 class Filed:
     """What one call of ``Memory.write_facts`` put on file.
 
-    lessons: the numbers of those that will teach the given facts; none where all are learned
-    already; repeated, corrected, notices: as in :class:`LessonOutcome`.
+    lessons: the numbers of those that will teach the given facts, none if all are learned already;
+    repeated, corrected, notices: as in :class:`LessonOutcome`.
     """
 
     lessons: tuple[int, ...]

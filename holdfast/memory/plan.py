@@ -27,7 +27,7 @@ class Plan:
 
     tasks: all batches, those on file first; on_file: how many are on file; repeated: given facts
     that are left out because they are learned already; corrected: given facts whose answer differs
-    from the memory's; notices: sentences on what may not be meant.
+    from the memory's; notices: sentences on probable mistakes.
     """
 
     tasks: tuple[Task, ...]
@@ -45,12 +45,11 @@ def plan(
     batches: those on file; learned: how many of them are learned, from the first; again: facts
     to learn once more if ``facts`` contains them.
 
-    Any other fact that the memory already has is left out. A question with a new answer is learned
-    in the new batch, and that answer counts from then on; its other wordings are learned with it,
-    as are those of a fact that is learned once more. A new answer to a wording corrects its fact,
-    unless ``facts`` has that fact's question too. A wording of another fact is left out. Empty
-    batches are dropped.
-    Raises HoldfastError for two answers to one question in one batch.
+    Any other fact that the memory already has is left out. A new answer to a question corrects the
+    old one; the question's other wordings are learned with it, as are those of a fact that is
+    learned once more. A new answer to a wording corrects its fact, unless ``facts`` has that fact's
+    question too. A wording that is a question or wording of another fact is left out. Empty batches
+    are dropped. Raises HoldfastError if a batch repeats a question.
     """
     tasks = list(batches)
     answers = latest(tasks)
@@ -88,10 +87,10 @@ def plan(
 
 
 def _of_its_fact(item: Item, answers: Mapping[str, Item], asked: Collection[str]) -> Item:
-    """The item about the fact's own question, where a new answer is given to a wording of it.
+    """The item, moved to the fact's own question if it gives a new answer to a wording of it.
 
-    answers: on file, by key; asked: the keys of all given facts; a fact among them keeps its own
-    answer, and the wording becomes a fact.
+    answers: on file, by key; asked: the keys of all given facts. If the fact is among them, the
+    item stays, so that the wording becomes a fact.
     """
     main = item.details[WORDING_OF] if is_wording(item) else item.question
     before = answers.get(question_key(main))
@@ -106,7 +105,7 @@ def _of_its_fact(item: Item, answers: Mapping[str, Item], asked: Collection[str]
 
 
 def _left_out(item: Item, before: Item) -> str:
-    """The sentence on a wording that asks for another fact on file."""
+    """The notice on a wording that asks for another fact on file."""
     question_before = before.details.get(WORDING_OF, before.question)
     return left_out(item.question, question_before, item.details[WORDING_OF])
 
@@ -127,7 +126,7 @@ def _is_of_one_fact(item: Item, other: Item) -> bool:
 
 
 def twin_notices(facts: Iterable[Item], fresh: Iterable[Item]) -> list[str]:
-    """Sentences on facts that differ from a fresh one's question in case or punctuation alone."""
+    """Notices on pairs of questions, one of them fresh, that differ only in case or punctuation."""
     fresh = list(fresh)
     return [
         f"{quoted(before.question)} and {quoted(item.question)} differ in case or punctuation "
@@ -138,7 +137,7 @@ def twin_notices(facts: Iterable[Item], fresh: Iterable[Item]) -> list[str]:
 
 
 def _checked(task: Task) -> tuple[Item, ...]:
-    """A batch's items; HoldfastError when it repeats a question, even in a published stream."""
+    """A batch's items. Raises HoldfastError if it repeats a question."""
     questions = QuestionRegistry()
     for number, item in enumerate(task.items, start=1):
         questions.add(item, f"batch {task.name} item {number}")
@@ -153,7 +152,7 @@ def _name(task: Task, position: int, tasks: Sequence[Task]) -> str:
 
 
 def free_name(name: str, tasks: Iterable[Task]) -> str:
-    """A batch's name that none of the tasks has: the name, or with a number behind it."""
+    """The name, with a number appended if one of the tasks has it."""
     taken = {other.name for other in tasks}
     free, count = name, 1
     while free in taken:

@@ -1,4 +1,4 @@
-"""Lessons on file that are not learned yet, and dropping them."""
+"""List and cancel the lessons on file that are not learned yet."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from holdfast.streams.batches import FACTS_FILE, is_wording, latest, read_batche
 
 
 def waiting_lessons(directory: Path) -> list[LessonState]:
-    """The lessons on file that are not learned, in order; empty where there is no memory.
+    """The lessons on file that are not learned, in order; empty if there is no memory.
 
-    It needs no model. Raises HoldfastError when the memory is damaged.
+    Needs no model. Raises HoldfastError if the memory is damaged.
     """
     return [state for state in lesson_states(directory) if state.state != "learned"]
 
 
 def cancel_lessons(directory: Path, numbers: Collection[int] | None = None) -> list[LessonState]:
-    """Take lessons that are not learned off the list, all by default; they are returned.
+    """Take lessons that are not learned off the list, all by default; return them.
 
-    The later ones move up, without other wordings of facts that are cancelled. A process that
-    learns one of them leaves it within a step. Raises HoldfastError for a number that is not on
-    file or learned; nothing is changed then.
+    Later lessons move up and lose other wordings of cancelled facts. A process that learns a
+    cancelled lesson drops it within a step. Raises HoldfastError if a number is not on file or is
+    learned already; nothing is changed then.
     """
     require_memory(directory)
     with list_of(directory):
@@ -50,12 +50,12 @@ def cancel_lessons(directory: Path, numbers: Collection[int] | None = None) -> l
             batches = [*remaining[:count], *_with_facts(remaining, count)]
             write_batches(directory / FACTS_FILE, batches)
         if any(state.state == "failed" for state in cancelled):
-            LessonProgress(directory).done()  # else the next one would have failed
+            LessonProgress(directory).done()  # else the next lesson would count as failed
     return cancelled
 
 
 def _with_facts(tasks: Sequence[Task], learned: int) -> Iterator[Task]:
-    """The batches behind those that are learned, without wordings whose fact is not there."""
+    """The batches that are not learned, without wordings whose fact is missing."""
     facts = latest(tasks[:learned])
     for task in tasks[learned:]:
         facts |= latest([task])

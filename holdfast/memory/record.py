@@ -1,16 +1,16 @@
-"""What a memory has committed: ``memory.json`` and the files that it names.
+"""The committed state of a memory: ``memory.json`` and the files that it names.
 
     MEMORY/
       memory.json    the model, the lessons in order, the files that hold them
       facts.jsonl    the list of facts, one lesson after another
-      lessons/       for each lesson its adapter and the vectors of its questions; one file for
-                     many lessons once they are consolidated
+      lessons/       each lesson's adapter and what the gate compares of its questions; one file
+                     for many lessons once they are consolidated
       progress.json  while a lesson is learned, and after it failed
-      lessons.log    what lessons in the background said
-      consolidation.safetensors    while all lessons are learned at once, how far that is
+      lessons.log    the output of background processes
+      consolidation.safetensors    the progress of a consolidation
 
-``memory.json`` is replaced last, so a killed command leaves the lesson before; the next one removes
-its temporary files.
+``memory.json`` is replaced last, so a killed command changes nothing that is committed. The next
+command removes its temporary files.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ FORMAT = 1
 class LearnedLesson:
     """A learned lesson.
 
-    name: of its batch in the list of facts; fingerprint: of the batch; file: its tensors, below
-    ``lessons``; missed: keys of the questions whose answers the adapter does not give; whole_turn:
-    whether the adapter reads the question too, as one of all lessons does.
+    name, fingerprint: of its batch in the list of facts; file: of its tensors, in ``lessons``;
+    missed: keys of the questions whose answers the adapter does not give; whole_turn: whether the
+    adapter acts on the question too, as that of consolidated lessons does.
     """
 
     name: str
@@ -58,10 +58,10 @@ class LearnedLesson:
 
 @dataclass(frozen=True)
 class LearnedNeurons:
-    """Neurons that make the model answer the facts of lessons by itself, without a gate.
+    """Neurons with which the model answers the facts of lessons by itself, without a gate.
 
-    file: their tensors, below ``lessons``; lessons: how many of them they were taught; facts: how
-    many they had; missed: keys of the questions whose answers they do not give.
+    file: of their tensors, in ``lessons``; lessons: how many of the first lessons they learned;
+    facts: how many facts these had; missed: keys of the questions whose answers they do not give.
     """
 
     file: str
@@ -72,7 +72,7 @@ class LearnedNeurons:
 
 @dataclass(frozen=True)
 class Gone:
-    """What is forgotten. keys: of facts that go with all answers; former: of one answer each."""
+    """What is forgotten. keys: of whole facts; former: pairs of a fact's key and one answer."""
 
     keys: frozenset[str] = frozenset()
     former: frozenset[tuple[str, str]] = frozenset()
@@ -85,14 +85,13 @@ class Gone:
 
 @dataclass(frozen=True)
 class Record:
-    """What is committed.
+    """The contents of ``memory.json``.
 
-    model: the name given for it; fingerprint: of the model's files; seed; lessons: in order;
-    neurons: of the first of them, which answer no question of the memory, but what is exported;
-    consolidated: how many of the first were learned at once, those included that kept their own
-    adapter then; forgotten: keys of questions that the list of facts may still have, since they
-    are forgotten before it is written anew; former: the same for answers that were corrected, each
-    behind the key of its question.
+    model: name or absolute path; fingerprint: of the model's files; seed: of all random numbers;
+    lessons: in order; neurons: learned from the first lessons, for export alone; consolidated: how
+    many of the first lessons were learned at once, including those that kept their own adapter;
+    forgotten: keys of forgotten facts that the list may still have, since the record is written
+    first; former: the same for corrected answers, as pairs of a fact's key and an answer.
     """
 
     model: str
@@ -106,12 +105,12 @@ class Record:
 
     @property
     def gone(self) -> Gone:
-        """What the list of facts may still have, though it is forgotten."""
+        """What is forgotten but may still be on the list of facts."""
         return Gone(frozenset(self.forgotten), frozenset(self.former))
 
     @property
     def is_consolidated(self) -> bool:
-        """Whether nothing is new since all lessons were learned at once, or one adapter has all."""
+        """Whether all lessons were consolidated, or share one adapter."""
         one_adapter = len({lesson.file for lesson in self.lessons}) <= 1
         return one_adapter or self.consolidated >= len(self.lessons)
 
@@ -123,22 +122,22 @@ class Record:
 
     @property
     def files(self) -> set[str]:
-        """All files below ``lessons`` that it names."""
+        """The names of all files in ``lessons`` that belong to the memory."""
         files = {lesson.file for lesson in self.lessons}
         return files if self.neurons is None else {*files, self.neurons.file}
 
     def after(self, lesson: LearnedLesson, fingerprint: str) -> Record:
-        """The record one lesson later, learned by the model of this fingerprint."""
+        """The record with one more lesson. fingerprint: of the model that learned it."""
         return replace(self, lessons=(*self.lessons, lesson), fingerprint=fingerprint)
 
 
 def is_memory(directory: Path) -> bool:
     """Whether the directory holds a memory."""
-    return os.path.isfile(directory / RECORD_FILE)  # False also for a name that is too long
+    return os.path.isfile(directory / RECORD_FILE)  # also False for a name that is too long
 
 
 def require_memory(directory: Path) -> None:
-    """Raise HoldfastError where there is no memory, or one of a former version."""
+    """Raise HoldfastError if there is no memory, or one of a former version."""
     refuse_former(directory)
     if not is_memory(directory):
         raise HoldfastError(
@@ -147,10 +146,7 @@ def require_memory(directory: Path) -> None:
 
 
 def refuse_former(directory: Path) -> None:
-    """Raise HoldfastError for a memory as it was until version 31412b6: a trajectory with a list.
-
-    Its list of facts can be taught to a new one.
-    """
+    """Raise HoldfastError for a memory of commit 31412b6 or before: a trajectory with a list."""
     facts = directory / FACTS_FILE
     run = os.path.isfile(facts) and os.path.isfile(directory / "config.json")
     if run and not is_memory(directory):
@@ -161,7 +157,7 @@ def refuse_former(directory: Path) -> None:
 
 
 def read_record(directory: Path) -> Record:
-    """Read what is committed. Raises HoldfastError when it is damaged or of another format."""
+    """Read ``memory.json``. Raises HoldfastError if it is damaged or of another format."""
     path = directory / RECORD_FILE
     values = read_json(path)
     try:
@@ -197,7 +193,7 @@ def read_record(directory: Path) -> Record:
 
 
 def _check_types(record: Record) -> None:
-    """TypeError for a value of another type, and for a file that lies elsewhere."""
+    """Raise TypeError for a value of a wrong type, and for a file outside ``lessons``."""
     texts = [record.model, record.fingerprint, *record.forgotten, *chain(*record.former)]
     for lesson in record.lessons:
         texts += [lesson.name, lesson.fingerprint, lesson.file, *lesson.missed]
@@ -217,26 +213,26 @@ def _check_types(record: Record) -> None:
 
 
 def write_record(directory: Path, record: Record) -> None:
-    """Commit; the files that it names have to be written before."""
+    """Commit a record. The files that it names must have been written before."""
     write_json(directory / RECORD_FILE, {"format": FORMAT, **asdict(record)})
 
 
 def listed_tasks(directory: Path, record: Record) -> tuple[Task, ...]:
     """The batches on the list of facts, without what is forgotten.
 
-    Raises HoldfastError naming the line when the list is damaged.
+    Raises HoldfastError naming the line if the list is damaged.
     """
     return without(read_batches(directory / FACTS_FILE), record.gone)
 
 
 def without(tasks: Iterable[Task], gone: Gone) -> tuple[Task, ...]:
-    """Batches without what is forgotten and its wordings; empty ones are left out."""
+    """Batches without forgotten facts, answers and their wordings; empty batches are left out."""
     remaining = [(task, tuple(item for item in task.items if not gone.has(item))) for task in tasks]
     return tuple(Task(task.name, items) for task, items in remaining if items)
 
 
 def finish_forgetting(directory: Path) -> None:
-    """Write the list anew without what is forgotten; for who holds the list's lock."""
+    """Remove what is forgotten from the list of facts. The caller must hold the list's lock."""
     record = read_record(directory)
     if record.gone != Gone():
         write_batches(directory / FACTS_FILE, listed_tasks(directory, record))
@@ -244,7 +240,7 @@ def finish_forgetting(directory: Path) -> None:
 
 
 def learned_lesson(number: int, task: Task, missed: tuple[str, ...]) -> LearnedLesson:
-    """The lesson of a batch, with a file of its own. number: from 1."""
+    """The entry of a lesson with a file of its own. number: of the lesson, from 1."""
     file = f"{number:05d}-{task.fingerprint[:8]}.safetensors"
     return LearnedLesson(task.name, task.fingerprint, file, missed)
 
@@ -257,10 +253,7 @@ def write_lesson(directory: Path, file: str, tensors: dict[str, torch.Tensor], n
 
 
 def remove_leftovers(directory: Path) -> None:
-    """Remove what killed writers left; nobody may be learning there.
-
-    Nothing is removed while all lessons are learned at once.
-    """
+    """Remove what killed writers left, unless a consolidation runs. Nobody may be learning."""
     with contextlib.suppress(InUseError), lock_directory(directory, lock=CONSOLIDATION_LOCK):
         remove_half_written(directory)
         if is_memory(directory):
@@ -268,29 +261,29 @@ def remove_leftovers(directory: Path) -> None:
 
 
 def remove_half_written(directory: Path) -> None:
-    """Remove what killed writers left; for who holds the locks of all that is written there."""
+    """Remove the temporary files of killed writers. The caller must hold all locks."""
     remove_unfinished(directory)
     remove_unfinished(directory / LESSONS)
 
 
 def remove_unnamed(directory: Path, record: Record) -> None:
-    """Remove lessons' files that the record does not name; nobody may be learning there."""
+    """Remove lessons' files that the record does not name. Nobody may be learning."""
     with contextlib.suppress(OSError):
         names = {path.name for path in (directory / LESSONS).glob("*.safetensors")} - record.files
         remove_named(directory, [f"{LESSONS}/{name}" for name in names])
 
 
 def remove_leftover_progress(directory: Path) -> None:
-    """Remove what killed writers of the progress left; for who holds the consolidation's lock."""
+    """Remove temporary files of a consolidation's progress. The caller must hold its lock."""
     remove_unfinished(directory, PROGRESS_OF_ALL)
 
 
 def read_lesson(
     directory: Path, file: str, only: str | None = None
 ) -> tuple[dict[str, torch.Tensor], Any]:
-    """A lesson's tensors, or only one of them, and its note.
+    """Read a lesson's tensors, or only the one named ``only``, and its note.
 
-    Raises HoldfastError when the file is missing or damaged.
+    Raises HoldfastError if the file is missing or damaged.
     """
     from holdfast.model.tensors import read_tensors
 
@@ -301,7 +294,7 @@ def read_lesson(
 
 
 def damaged_lesson(directory: Path, file: str, reason: object) -> HoldfastError:
-    """The line for a lesson's file that is not what was written."""
+    """The error for a lesson's file that is missing or not what was written."""
     return HoldfastError(
         f"{directory / LESSONS / file}: is missing or damaged ({reason}); restore it, or teach the "
         "facts of facts.jsonl to a new memory"

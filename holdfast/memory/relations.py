@@ -1,8 +1,7 @@
-"""What people ask of persons, things, places and so on: 600 relations, eight wordings each.
+"""The library of relations: 600 things that people ask of persons, places and so on.
 
-``relations.jsonl`` was written for Holdfast by hand. It shows a gate what makes two wordings one
-question and what makes two questions about one entity different, and gives a lesson other wordings
-of a question that it knows.
+``relations.jsonl`` was written for Holdfast by hand, eight wordings per relation. They show a gate
+which questions ask the same and which do not, and give lessons other wordings of their questions.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ _EDGES = " .?!"
 
 @dataclass(frozen=True)
 class Relation:
-    """A relation of entities of one kind.
+    """Something that is asked of entities of one kind.
 
-    wordings: ways to ask for it, with ``{x}`` for the entity; answers: examples.
+    wordings: questions for it, with ``{x}`` for the entity; answers: examples.
     """
 
     name: str
@@ -41,9 +40,9 @@ def relations() -> tuple[Relation, ...]:
 
 
 def other_wordings(question: str) -> list[str]:
-    """The other wordings of a question that asks for a relation in a wording of the library.
+    """The library's other wordings of a question; empty if no wording of the library fits it.
 
-    Empty for any other question. Case and the final mark make no difference.
+    Case and the marks at both ends make no difference. The longest wording that fits counts.
     """
     asked = question.strip(_EDGES)
     folded = asked.casefold()

@@ -1,4 +1,4 @@
-"""How a question may be spelled, and which taught questions are like it."""
+"""Compare questions whatever their spelling, and find similar ones."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-_LIKE = 0.5  # the least similarity of a question that is offered
-# Unicode's categories of brackets, quotes and other punctuation; of the last, what carries meaning.
+_LIKE = 0.5  # the least similarity of a nearest question
+# Unicode's categories of brackets, quotes and other punctuation; the last without _MEANING.
 _ENDS = frozenset({"Ps", "Pe", "Pi", "Pf", "Po"})
 _MEANING = frozenset("#%&*@/\\\N{PER MILLE SIGN}\N{SECTION SIGN}")
-_SIGNS = frozenset(";:,/\\&#()[]{}")  # kept of a word of nothing but punctuation
+_SIGNS = frozenset(";:,/\\&#()[]{}")  # kept in a word of nothing but punctuation
 _ONE_APOSTROPHE = str.maketrans({"\N{RIGHT SINGLE QUOTATION MARK}": "'"})
 
 
-@lru_cache(maxsize=1 << 15)  # a memory's questions are compared with every one that it is asked
+@lru_cache(maxsize=1 << 15)  # each asked question is compared with all of a memory's
 def loose_key(question: str) -> str:
     """A question without case, spacing, and punctuation at the ends of its words.
 
-    In Unicode form NFKC, but for raised, lowered and circled signs (``10²`` is not ``102``). What
-    stands within a word stays (``10:30``, ``A+B``), and so do symbols that carry meaning (``C#``,
-    ``-5``, ``5%``, ``5!``).
+    In Unicode form NFKC, except for raised, lowered and circled signs (``10²`` is not ``102``).
+    Punctuation within a word stays (``10:30``, ``A+B``), and so do symbols that carry meaning
+    (``C#``, ``-5``, ``5%``, ``5!``).
     """
     folded = "".join(map(_compatible, unicodedata.normalize("NFC", question)))
     plain = unicodedata.normalize("NFC", folded).translate(_ONE_APOSTROPHE)
@@ -30,7 +30,7 @@ def loose_key(question: str) -> str:
 
 @lru_cache(maxsize=1 << 12)
 def _compatible(letter: str) -> str:
-    """A letter in form NFKC, unless that loses where it stands."""
+    """A letter in form NFKC, unless that loses that it is raised, lowered and the like."""
     lost = ("<super>", "<sub>", "<circle>", "<fraction>", "<square>")
     if unicodedata.decomposition(letter).startswith(lost):
         return letter
@@ -38,7 +38,7 @@ def _compatible(letter: str) -> str:
 
 
 def bare(word: str) -> str:
-    """A word without the punctuation at its ends; a factorial's sign stays."""
+    """A word without the punctuation at its ends; the signs of ``.5`` and ``5!`` stay."""
     begin, end = 0, len(word)
     while begin < end and _is_punctuation(word[begin]):
         begin += 1
@@ -52,7 +52,7 @@ def bare(word: str) -> str:
 
 
 def _bare_or_sign(word: str) -> str:
-    """A bare word; of one of nothing but punctuation its signs (``;``), not a sentence's end."""
+    """A bare word; if it is all punctuation, its signs (``;``) without a sentence's end."""
     return bare(word) or "".join(letter for letter in word if letter in _SIGNS)
 
 
@@ -62,7 +62,7 @@ def _is_punctuation(letter: str) -> bool:
 
 
 def taught_spellings(questions: Iterable[str]) -> dict[str, str]:
-    """The taught question of every loose key that one question alone has."""
+    """The question of every loose key that only one of the questions has."""
     by_key: dict[str, list[str]] = {}
     for question in questions:
         by_key.setdefault(loose_key(question), []).append(question)
@@ -70,9 +70,9 @@ def taught_spellings(questions: Iterable[str]) -> dict[str, str]:
 
 
 def nearest(question: str, questions: Sequence[str], most: int = 3) -> list[str]:
-    """The taught questions most like this one, the most like first; perhaps none.
+    """At most ``most`` of the questions, those most like this one, in order of likeness.
 
-    Likeness: difflib's ratio of their words, at least 0.5.
+    Likeness is difflib's ratio of their words; it must be at least 0.5.
     """
     words = loose_key(question).split()
     asked = set(words)
@@ -81,7 +81,7 @@ def nearest(question: str, questions: Sequence[str], most: int = 3) -> list[str]
         others = loose_key(other).split()
         shared = sum(word in asked for word in others)
         if 2 * shared < _LIKE * (len(words) + len(others)):
-            continue  # the ratio is at most that of the words that both have, in any order
+            continue  # the ratio is lower still: it counts shared words in one order
         matcher = difflib.SequenceMatcher(None, words, others, autojunk=False)
         if (ratio := matcher.ratio()) >= _LIKE:
             likeness.append((ratio, other))

@@ -1,7 +1,7 @@
 """The state of every lesson: learned, being learned, waiting, or failed and why.
 
-It follows from what is committed, the list of facts, and ``progress.json``, which the process that
-learns rewrites. Reading it changes nothing and needs no model.
+It follows from the committed record, the list of facts, and ``progress.json``, which the process
+that learns keeps writing. Reading it changes nothing and needs no model.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from holdfast.streams.batches import WORDING_OF, fact_key, is_wording
 from holdfast.streams.item import question_key, same_answer
 
 PROGRESS_FILE = "progress.json"
-_SECONDS = 0.5  # between two writes of the progress, at least
+_SECONDS = 0.5  # least time between two writes of the progress
 
 
 @dataclass(frozen=True)
 class LessonState:
-    """What has become of a lesson.
+    """The state of a lesson.
 
-    number: from 1, in the order of the list of facts; name: of its batch there; facts: how many;
-    learned: of them, by now; missed: questions whose answers the weights do not give; corrected:
-    answers that replace earlier ones; reason: why it failed; code: that of the HoldfastError.
+    number: from 1, in the order of the list of facts; name: of its batch there; facts: how many it
+    has; learned: how many of these are learned by now; missed: questions whose answers the weights
+    do not give; corrected: answers that replace earlier ones; reason: why the lesson failed; code:
+    of the HoldfastError that ended it.
     """
 
     number: int
@@ -47,18 +48,18 @@ class LessonState:
 
     @property
     def ended(self) -> bool:
-        """Whether it will not change unless somebody teaches again."""
+        """Whether the lesson will not change unless somebody teaches again."""
         return self.state in ("learned", "failed")
 
 
 def lesson_states(directory: Path) -> list[LessonState]:
-    """The state of every lesson on file, in order; empty where there is no memory.
+    """The state of every lesson on file, in order; empty if there is no memory.
 
-    Raises HoldfastError when the memory is damaged.
+    Raises HoldfastError if the memory is damaged.
     """
     if not is_memory(directory):
         return []
-    record = read_record(directory)  # before the list, which may only be ahead
+    record = read_record(directory)  # before the list, which may have more lessons but not fewer
     lessons, tasks = record.lessons, listed_tasks(directory, record)
     answers: dict[str, Item] = {}
     states = []
@@ -84,12 +85,12 @@ def _learned(
 
 
 def _in_progress(directory: Path, first: LessonState) -> LessonState:
-    """The first lesson that is not learned, as the process that learns it has left it."""
+    """The first lesson that is not learned, with what ``progress.json`` says about it."""
     try:
         values = read_json(directory / PROGRESS_FILE)
         number, learned = int(values["lesson"]), int(values["learned"])
         reason, code = str(values["failed"]), str(values.get("code", ""))
-    except (HoldfastError, KeyError, TypeError, ValueError):  # missing: no lesson has begun
+    except (HoldfastError, KeyError, TypeError, ValueError):  # a missing file: no lesson has begun
         return first
     if number != first.number:
         return first
@@ -99,12 +100,12 @@ def _in_progress(directory: Path, first: LessonState) -> LessonState:
 
 
 def questions_of(task: Task) -> dict[str, str]:
-    """The questions of a batch's facts, by key; further wordings of a fact count with it."""
+    """The questions of a batch's facts by key; other wordings count as their fact."""
     return {fact_key(item): item.details.get(WORDING_OF, item.question) for item in task.items}
 
 
 def corrections_of(task: Task, answers: dict[str, Item]) -> tuple[Correction, ...]:
-    """The corrections of a batch; ``answers``, the newest by key, then has its facts."""
+    """The corrections of a batch to ``answers``, the newest facts by key, which it updates."""
     corrections = []
     for item in task.items:
         if is_wording(item):
@@ -146,28 +147,28 @@ def correction_values(corrections: Sequence[Correction]) -> list[Mapping[str, st
 
 
 class LessonProgress:
-    """Writes how far a lesson is; for the process that holds the directory's lock."""
+    """Writes ``progress.json``; for the process that holds the directory's lock."""
 
     def __init__(self, directory: Path) -> None:
         self._directory, self._written = directory, 0.0
         self._number = 0
 
     def begin(self, number: int) -> None:
-        """A lesson begins."""
+        """Write that a lesson begins."""
         self._number = number
         self._write(0)
 
     def step(self, learned: int) -> None:
-        """So many of its facts are learned by now."""
+        """Write how many of its facts are learned, at most every half second."""
         if time.monotonic() - self._written >= _SECONDS:
             self._write(learned)
 
     def failed(self, reason: str, code: str = "") -> None:
-        """The lesson ended with an error. code: that of a HoldfastError."""
+        """Write that the lesson ended with an error. code: of a HoldfastError."""
         self._write(0, " ".join(reason.split()) or "unknown", code)
 
     def done(self) -> None:
-        """Nothing is in progress any more."""
+        """Remove the progress: no lesson is being learned."""
         with contextlib.suppress(OSError):
             (self._directory / PROGRESS_FILE).unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""What is told of lessons and answers: lines for a reader, values for a program."""
+"""Describe lessons and answers: lines for a reader, JSON values for a program."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from holdfast.streams import Item
 from holdfast.streams.item import counted, quoted
 
 _FEW = 3
-_LONGEST = 200  # symbols of a question in a line
+_LONGEST = 200  # symbols of a question or answer in a line
 
 
 def outcome_lines(outcome: LessonOutcome) -> list[str]:
-    """Lines on what was learned, corrected and known before."""
+    """Lines on what was learned and corrected, and what was known before."""
     lines = []
     if outcome.lessons:
         several = len(outcome.lessons) > 1
@@ -47,7 +47,7 @@ def outcome_lines(outcome: LessonOutcome) -> list[str]:
 
 
 def outcome_values(outcome: LessonOutcome) -> dict[str, Any]:
-    """The same for JSON: names of lessons, questions, counts."""
+    """An outcome for JSON: names of lessons, questions, counts."""
     return {
         "lessons": list(outcome.lessons),
         "facts": len(outcome.facts),
@@ -60,13 +60,13 @@ def outcome_values(outcome: LessonOutcome) -> dict[str, Any]:
 
 
 def notice_lines(notices: Sequence[str]) -> list[str]:
-    """Lines on what may not be meant, the first few of them."""
+    """Lines with the first few notices, and the number of the others."""
     few = [f"note: {notice}" for notice in notices[:_FEW]]
     return [*few, f"note: {len(notices) - _FEW} more"] if len(notices) > _FEW else few
 
 
 def answer_values(memory: Memory, answer: Answer) -> dict[str, Any]:
-    """An answer for JSON: the text, where it comes from, the taught question it was taken for."""
+    """An answer for JSON: its text, its source, and the taught question that it belongs to."""
     return {
         "question": " ".join(answer.question.split()),
         "answer": answer.text,

@@ -1,4 +1,4 @@
-"""Other wordings of a fact's question: learned as items of their own, or held out to be asked."""
+"""Other wordings of a fact's question: learned as items, or held out to be asked only."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from holdfast.streams.batches import WORDING_OF, check_wording, fact_key, is_wor
 from holdfast.streams.item import question_key, quoted, same_answer
 
 logger = logging.getLogger(__name__)
-# Keys of a fact's details: wordings that the user wrote; wordings that are not learned, to see
-# whether the others carry over.
+# Keys of a fact's details: wordings that the user wrote; wordings that are not learned, to measure
+# whether learning carries over to them.
 GIVEN = "paraphrases"
 HELD_OUT = "held_out"
 
@@ -28,13 +28,13 @@ def wording(of: Item, question: str) -> Item:
 
 
 def has_fact(item: Item, items: Mapping[str, Item]) -> bool:
-    """Whether the fact that a wording asks for is among items by key, with the same answer."""
+    """Whether ``items``, by key, have the fact that a wording asks for, with the same answer."""
     fact = items.get(fact_key(item))
     return fact is not None and not is_wording(fact) and same_answer(fact, item)
 
 
 def held_out(facts: Iterable[Item]) -> list[Item]:
-    """The wordings of facts that are asked and never learned, as items."""
+    """The held-out wordings of facts, as items."""
     return [Item(text, fact.answer, fact.aliases) for fact in facts for text in _held_out(fact)]
 
 
@@ -45,12 +45,12 @@ def with_wordings(
     report: Report,
     on_file: Collection[Item] = (),
 ) -> Stream:
-    """Put every fact's other wordings behind it.
+    """Add other wordings after every fact: those that the user wrote, then the paraphraser's.
 
-    What the user wrote is always learned; the paraphraser fills up to ``count`` wordings and adds
-    one that is held out. A wording that is another fact's question, but for case, punctuation and
-    spacing, is left out. on_file: the memory's items; the wordings that a fact has there count.
-    Raises HoldfastError for a wording that is no question, or whose fact is not there.
+    The paraphraser fills up to ``count`` wordings per fact, if that is not 0, and adds to each new
+    fact one that is held out. A text that is a question or wording already, whatever its case,
+    punctuation and spacing, is left out. on_file: the memory's items; their wordings count.
+    Raises HoldfastError for details of a wrong form, and for a wording whose fact is missing.
     """
     _check_details(stream, on_file)
     facts = [item for task in stream.tasks for item in task.items if not is_wording(item)]
@@ -71,7 +71,7 @@ def with_wordings(
     ]
     written: dict[str, list[str]] = {}
     if lacking:
-        # A few more than needed, since some may be another fact's.
+        # A few more than needed, since some may be questions of other facts.
         wanted = count + 3 + max(counts.values(), default=0)
         written = dict(zip(lacking, paraphraser.write(lacking, wanted, report), strict=True))
     tasks = []
@@ -96,7 +96,7 @@ def with_wordings(
 
 
 def left_out_wordings(stream: Stream, on_file: Iterable[Item]) -> list[str]:
-    """Sentences on wordings that the user gives to a fact, and that ask for another one."""
+    """Notices on wordings that the user gives to a fact but that ask for another one."""
     facts = [item for task in stream.tasks for item in task.items if not is_wording(item)]
     owners = {
         loose_key(item.question): item.details.get(WORDING_OF, item.question)
@@ -112,12 +112,12 @@ def left_out_wordings(stream: Stream, on_file: Iterable[Item]) -> list[str]:
 
 
 def left_out(text: str, owner: str, of: str) -> str:
-    """The sentence on a wording of one fact that asks for another fact."""
+    """The notice on a wording of one fact that asks for another fact."""
     return f"{quoted(text)} asks for {quoted(owner)}, and is left out as a wording of {quoted(of)}"
 
 
 def _check_details(stream: Stream, on_file: Collection[Item]) -> None:
-    """Raise HoldfastError where details that are learned from are of another form."""
+    """Raise HoldfastError if details with wordings have a wrong form, or a wording has no fact."""
     facts = {question_key(item.question): item for item in on_file}
     for task in stream.tasks:
         facts |= latest([task])
@@ -144,13 +144,13 @@ def _are_texts(value: object) -> bool:
 
 
 def _held_out(fact: Item) -> list[str]:
-    """A detail that is of another form is the user's, and holds none."""
+    """A fact's held-out wordings; a detail of that name in another form means something else."""
     value = fact.details.get(HELD_OUT, ())
     return list(value) if _are_texts(value) else []
 
 
 def _fresh(texts: Iterable[str], keys: set[str]) -> list[str]:
-    """The texts whose key is new; their keys are added."""
+    """The texts whose keys are new; adds these to ``keys``."""
     fresh = []
     for text in texts:
         key = loose_key(text)

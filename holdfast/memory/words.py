@@ -1,4 +1,4 @@
-"""The words of a question that name things, and how far two questions name the same ones."""
+"""The words of a question that name things, and how far two questions name the same things."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from functools import cache, lru_cache
 from holdfast.memory.relations import ENTITY, relations
 from holdfast.memory.spelling import bare
 
-# The words of a question, in lower case, with the weight with which each names something: how many
-# of its tokens are part of a name, 0 for a word that names nothing.
+# The words of a question, in lower case, each with its naming weight: how many of its tokens belong
+# to a name, 0 for a word that names nothing.
 Names = Mapping[str, float]
 
 _SEVERAL = 3  # relations
-# Words that name something; with less naming weight a question names nothing.
-NAMED = 0.5
+NAMED = 0.5  # the least naming weight of a word, or of a whole question, that names something
 
 
 @dataclass(frozen=True)
 class Word:
     """A word as it is written, without punctuation at its ends and possessive s.
 
-    begin, end: its part of the text, these included.
+    begin, end: its place in the text, with that punctuation and s.
     """
 
     text: str
@@ -39,16 +38,13 @@ class Word:
 
     @property
     def is_marked(self) -> bool:
-        """Whether it has a capital or a digit."""
+        """Whether the word has a capital or a digit."""
         return any(letter.isupper() or letter.isdigit() for letter in self.text)
 
 
 @lru_cache(maxsize=8192)
 def words(text: str) -> tuple[Word, ...]:
-    """A text's words.
-
-    Symbols that carry meaning stay: ``C#`` and ``C++`` are two words, and so are ``5%`` and ``5``.
-    """
+    """A text's words. Symbols with a meaning stay: ``C#`` is not ``C++``, ``5%`` is not ``5``."""
     all_words = []
     for part in re.finditer(r"\S+", text):
         word = bare(unicodedata.normalize("NFKC", part.group()))
@@ -61,9 +57,9 @@ def words(text: str) -> tuple[Word, ...]:
 
 @cache
 def plain_words() -> frozenset[str]:
-    """The words, in lower case, with which the library asks for several relations.
+    """The words, in lower case, in wordings of at least three relations of the library.
 
-    They name nothing. A word of one or two relations alone (``key``) may name a thing elsewhere.
+    They name nothing. A word of only one or two relations (``key``) may name a thing elsewhere.
     """
     asking = Counter(
         key
@@ -78,25 +74,25 @@ def plain_words() -> frozenset[str]:
 
 
 def name_in(question: str, names: Names) -> str | None:
-    """The longest row of words that name something, as it is written, None where none does.
+    """The longest run of words that name something, as it is written; None if none does.
 
-    Possessives and punctuation behind it are left out.
+    A possessive s and punctuation after it are left out.
     """
     span = name_span(question, names)
     return None if span is None else question[slice(*span)]
 
 
 def replace_name(question: str, names: Names, name: str) -> str | None:
-    """The question about another name: its :func:`name_in` is replaced; None where there is none.
+    """The question with ``name`` in place of its :func:`name_in`; None if it has none.
 
-    Possessives and punctuation behind the name stay.
+    A possessive s and punctuation after the name stay.
     """
     span = name_span(question, names)
     return None if span is None else f"{question[: span[0]]}{name}{question[span[1] :]}"
 
 
 def name_span(question: str, names: Names) -> tuple[int, int] | None:
-    """Where the name of :func:`name_in` begins and ends, None where there is none."""
+    """Where the name of :func:`name_in` begins and ends; None if there is none."""
     every = words(question)
     begin = end = start = 0
     for place, word in enumerate([*every, None]):
@@ -117,17 +113,17 @@ def agreement(
 ) -> tuple[float, float]:
     """How far two questions name the same things.
 
-    Returns the fraction of the taught question's naming weight that the asked one has, and the
-    fraction of the asked one's that the taught one lacks; 1 and 0 for the same question, and for
-    two that name nothing. A word that names something in one question counts wherever the other
-    has it (``the workshop's password``, ``the password of the workshop``). A word with one typing
-    error counts as the word, unless it is one of the ``known`` itself (``Karen``, ``Karin``).
+    Returns covered, the fraction of the taught question's naming weight that the asked one has, and
+    extra, the fraction of the asked one's that the taught one lacks: 1 and 0 for equal questions
+    and for two that name nothing. A word that names something in one question matches anywhere in
+    the other (``the workshop's password``, ``the password of the workshop``), also with one typing
+    error, unless the mistyped word is itself in ``known`` (``Karen``, ``Karin``).
     """
     shared = _shared(taught, asked, known)
     partners = set(shared.values())
     missing = sum(weight for word, weight in taught.items() if word not in shared)
     extra = sum(weight for word, weight in asked.items() if word not in partners)
-    # A name has a token at least, so a little weight, of which a probe is not sure, decides little.
+    # A name has at least a token, so small weights, of which a probe is unsure, decide little.
     total, asked_total = (max(1.0, sum(names.values())) for names in (taught, asked))
     return 1 - missing / total, extra / asked_total
 
@@ -135,9 +131,9 @@ def agreement(
 def names_apart(
     taught: Names, asked: Names, known: Container[str] = frozenset()
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """The words of an asked question by which both name things, and the taught one's others.
+    """The asked question's words by which both name things, and the taught one's other names.
 
-    known: as of :func:`agreement`.
+    known: as in :func:`agreement`.
     """
     shared = _shared(taught, asked, known)
     named = (
@@ -150,7 +146,7 @@ def names_apart(
 def names_other_number(taught: Names, asked: Names) -> bool:
     """Whether each of two questions has a number in its name that the other lacks.
 
-    They name two things, then, however much of the name they share (``3 May`` and ``5 May``).
+    They then name two things, however much of the names is equal (``3 May`` and ``5 May``).
     """
     ours, theirs = (
         {_number(word) for word, weight in names.items() if weight} - {""}
@@ -160,7 +156,7 @@ def names_other_number(taught: Names, asked: Names) -> bool:
 
 
 def _number(word: str) -> str:
-    """The digits of a word, or the number that it is; empty where it is none."""
+    """The digits in a word, or those of a number word (``three``, ``III``); "" if it is none."""
     return "".join(filter(str.isdigit, word)) or _NUMBERS.get(word, "")
 
 
@@ -176,7 +172,7 @@ _NUMBERS = {
 
 
 def _shared(taught: Names, asked: Names, known: Container[str]) -> dict[str, str]:
-    """The words of a taught question that an asked one has, and how it writes them."""
+    """The taught question's words that the asked one has too, each as the asked one writes it."""
     partners = ((word, _partner(word, asked, known)) for word in taught)
     return {word: partner for word, partner in partners if partner is not None}
 
@@ -199,7 +195,7 @@ def is_typo(word: str, other: str) -> bool:
 
 
 def index_keys(word: str) -> Iterable[str]:
-    """Keys under which a word is found, also with a typing error."""
+    """The keys under which a word is indexed, so that a mistyped one is found."""
     return deletions(word) if len(word) >= 5 and word.isalpha() else (word,)
 
 
@@ -207,7 +203,7 @@ def index_keys(word: str) -> Iterable[str]:
 def deletions(word: str) -> frozenset[str]:
     """The word, and the word without each of its letters: keys of an index for typing errors.
 
-    Words that differ by one letter left out, put in, replaced or swapped with its neighbour share
-    one; so do some others.
+    Two words that differ by one letter left out, added, replaced or swapped with its neighbour
+    share a key; so do some others.
     """
     return frozenset([word, *(word[:place] + word[place + 1 :] for place in range(len(word)))])

@@ -1,1 +1,1 @@
-"""A language model by its name: fetched, converted once, kept in a cache, loaded."""
+"""Models: fetching, converting, caching and loading; chat templates, LoRA layers, curvature."""

@@ -1,4 +1,4 @@
-"""PEFT's LoRA layers on a model: put there, switched, filled and emptied."""
+"""Attach PEFT's LoRA layers to a model, switch them on and off, copy and load their factors."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class AdapterShape:
 
     @property
     def scale(self) -> float:
-        """What an update is multiplied by: alpha / r."""
+        """The factor of an update: alpha / r."""
         return self.alpha / self.rank
 
     def config(self, invocation: Sequence[int] | None = None) -> LoraConfig:
-        """PEFT's configuration; with invocation tokens that of an activated adapter."""
+        """PEFT's configuration, of an activated adapter if there are invocation tokens."""
         return LoraConfig(
             r=self.rank,
             lora_alpha=self.alpha,
@@ -50,14 +50,14 @@ class AdapterShape:
 
 
 def shape_on(model: Any, first: int, rank: int, alpha: int) -> AdapterShape:
-    """The shape with all linear maps of a model's decoder layers, from layer ``first`` on."""
+    """The shape that adapts all linear maps of the decoder layers from number ``first`` on."""
     modules = tuple(sorted(name for name in maps_of_layers(model) if layer_of(name) >= first))
     transposed = isinstance(_base_map(model, modules[0]), Conv1D)
     return AdapterShape(modules, rank, alpha, transposed)
 
 
 def shape_like(model: Any, state: State, scale: float) -> AdapterShape:
-    """The shape of an adapter on a model whose state this is; scale: alpha / r."""
+    """The shape of the adapter that has this state; scale: alpha / r."""
     modules = tuple(sorted(name.removesuffix(_A) for name in state if name.endswith(_A)))
     rank = len(state[f"{modules[0]}{_A}"])
     transposed = isinstance(_base_map(model, modules[0]), Conv1D)
@@ -65,30 +65,30 @@ def shape_like(model: Any, state: State, scale: float) -> AdapterShape:
 
 
 def _base_map(model: Any, name: str) -> Any:
-    """A linear map, without the LoRA layer that it may be in."""
+    """The linear map itself, even if a LoRA layer wraps it."""
     module = model.get_submodule(name)
     return module.get_base_layer() if isinstance(module, LoraLayer) else module
 
 
 def attach(model: Any, shape: AdapterShape) -> None:
-    """Put LoRA layers on a model without any, disabled."""
+    """Put disabled LoRA layers on a model that has none."""
     inject_adapter_in_model(shape.config(), model, _NAME)
     _switch(model, on=False)
 
 
 def detach(model: Any) -> None:
-    """Take the LoRA layers off again; the maps are the same objects as before."""
+    """Remove the LoRA layers; the linear maps are the same objects as before."""
     for name, module in list(model.named_modules()):
         if isinstance(module, LoraLayer):
             parent, _, attribute = name.rpartition(".")
             setattr(model.get_submodule(parent), attribute, module.get_base_layer())
-    with contextlib.suppress(AttributeError):  # where PEFT notes what it has put there
+    with contextlib.suppress(AttributeError):  # PEFT's record of its adapters
         del model.peft_config
 
 
 @contextlib.contextmanager
 def adapted(model: Any) -> Iterator[None]:
-    """The LoRA layers act and may be trained within the block; outside the model is untouched."""
+    """Within the block the LoRA layers act and may be trained; then they are disabled again."""
     _switch(model, on=True)
     try:
         yield
@@ -124,7 +124,7 @@ def reset(model: Any, generator: torch.Generator) -> None:
 
 
 def state_of(model: Any, dtype: torch.dtype = torch.float32) -> State:
-    """A copy of all factors."""
+    """Copy all factors."""
     state = {}
     for name, (lora_a, lora_b) in factors(model).items():
         state[f"{name}{_A}"] = lora_a.detach().to(dtype, copy=True)
@@ -133,7 +133,7 @@ def state_of(model: Any, dtype: torch.dtype = torch.float32) -> State:
 
 
 def load_state(model: Any, state: Mapping[str, torch.Tensor]) -> None:
-    """Fill the factors from a state of the same shape; KeyError where one is missing."""
+    """Copy a state of the same shape into the factors; KeyError if a factor is missing."""
     with torch.no_grad():
         for name, (lora_a, lora_b) in factors(model).items():
             lora_a.copy_(state[f"{name}{_A}"])

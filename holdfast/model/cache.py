@@ -1,10 +1,11 @@
-"""The cache: converted models as directories with a manifest, downloads, digests of files.
+"""The cache: converted models with their manifests, downloads, digests of files.
 
-models/NAME/            what save_pretrained writes, and holdfast.json, the manifest
-downloads/              wheels that have arrived in part
-general/                what a model that has learned nothing writes by itself
-documents/              what a model proposed from documents, a file a passage
-digests/                sha256 of files elsewhere, by path, size and time of modification
+models/NAME/   a model as save_pretrained writes it, and its manifest, holdfast.json
+downloads/     wheels, whole or in part, and GGUF files, while a model is fetched
+general/, own/ texts that a model wrote before it learned anything, for runs and for memories
+gates/         the tuning of a memory's gate for each model
+documents/     the facts that a model proposed from documents, one file per passage
+digests/       sha256 of files elsewhere, by path, size and modification time
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from holdfast.core.errors import HoldfastError, reason_of
 from holdfast.core.files import json_text, write_json
 from holdfast.core.own import refuse_links, regular, remove_folder
 
-FORMAT = 1  # of the cache's directories and manifests
+FORMAT = 1  # of the model directories and their manifests
 MANIFEST = "holdfast.json"
-# What `save_pretrained` writes of a model and its tokenizer, and the manifest.
+# The files that `save_pretrained` writes for a model and its tokenizer, and the manifest.
 _OF_A_MODEL = re.compile(
     r"(generation_)?config\.json|model.*\.safetensors|model\.safetensors\.index\.json|"
     r"(added_|special_)?tokens(_map)?\.json|tokenizer.*|vocab\.\w+|merges\.txt|"
     r"chat_template\.\w+|" + re.escape(MANIFEST)
 )
 
-# report(done, total, what): bytes done of a total, and the work; a total of 0 is a plain message.
+# report(done, total, what): bytes done, of how many, at what work; if total is 0, only a message.
 Report = Callable[[int, int, str], None]
 
 
@@ -47,12 +48,12 @@ def cache_directory() -> Path:
     if named := os.environ.get("HOLDFAST_CACHE"):
         return Path(named).expanduser().absolute()
     base = os.environ.get("XDG_CACHE_HOME", "")
-    # The specification of XDG has relative paths ignored.
+    # The XDG specification says to ignore relative paths.
     return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "holdfast"
 
 
 def model_directory(key: str) -> Path:
-    """Where the cache keeps the model of this key, whether or not it is there."""
+    """The directory of this key's model in the cache; it need not exist."""
     return cache_directory() / "models" / key
 
 
@@ -64,9 +65,9 @@ def write_manifest(folder: Path, **facts: Any) -> None:
 
 
 def read_manifest(directory: Path) -> dict[str, Any] | None:
-    """The manifest of a directory that holds every file it names, at its size; else None.
+    """The manifest of a directory; None if there is none, or a file that it names is not whole.
 
-    Raises HoldfastError when it is of another format.
+    Raises HoldfastError if the manifest has another format.
     """
     try:
         manifest = json.loads(regular(directory / MANIFEST).read_text(encoding="utf-8"))
@@ -83,10 +84,10 @@ def read_manifest(directory: Path) -> dict[str, Any] | None:
 
 
 def remove_incomplete(directory: Path) -> None:
-    """Remove what is left of a model; the caller has found that it is not complete.
+    """Remove a model's directory; the caller has found that it is incomplete.
 
-    Raises HoldfastError, having removed nothing, for a symbolic link, which is never followed, and
-    where there is a file that no model made here has; also where it cannot.
+    Raises HoldfastError if it cannot be removed. A symbolic link, or a directory with a file that
+    Holdfast does not write for a model, is refused, and nothing is removed.
     """
     if directory.is_symlink():
         raise HoldfastError(
@@ -105,7 +106,7 @@ def remove_incomplete(directory: Path) -> None:
 
 
 def _refuse_foreign(directory: Path) -> None:
-    """Raise HoldfastError where a file is there that is not of a model made here."""
+    """Raise HoldfastError if a directory holds a file that no model made here has."""
     listed: set[str] = set()
     with suppress(OSError, ValueError, KeyError, TypeError):
         listed = set(json.loads(regular(directory / MANIFEST).read_text("utf-8"))["files"])
@@ -119,9 +120,9 @@ def _refuse_foreign(directory: Path) -> None:
 
 @contextmanager
 def locked(key: str, report: Report) -> Iterator[None]:
-    """Hold the lock of a model's key during the block, after waiting for whoever holds it.
+    """Hold the lock of a model's key within the block; wait for a process that has it.
 
-    Raises HoldfastError when the cache cannot be written.
+    Raises HoldfastError if the cache cannot be written, or if a part of it is a link.
     """
     path = cache_directory() / "models" / f".{key}.lock"
     refuse_links(cache_directory(), ("models", f"models/{path.name}", "downloads"))
@@ -142,7 +143,7 @@ def locked(key: str, report: Report) -> Iterator[None]:
 
 
 def unwritable(place: Path, error: BaseException) -> HoldfastError:
-    """The line for a place that cannot be written, a full disk first of all."""
+    """The error for a place that cannot be written, in most cases because the disk is full."""
     reason = getattr(error, "strerror", None) or reason_of(error)
     return HoldfastError(
         f"{place}: cannot be written ({reason}); free some space or name another cache in "
@@ -151,7 +152,7 @@ def unwritable(place: Path, error: BaseException) -> HoldfastError:
 
 
 def check_space(needed: int) -> None:
-    """Raise HoldfastError when the cache's disk has fewer than ``needed`` bytes free."""
+    """Raise HoldfastError if the cache's disk has fewer than ``needed`` bytes free."""
     place = cache_directory()
     while not place.exists() and place != place.parent:
         place = place.parent
@@ -165,7 +166,7 @@ def check_space(needed: int) -> None:
 
 
 def sha256_of_file(path: Path) -> str:
-    """The sha256 of a file's bytes, in hex. Raises HoldfastError when it cannot be read."""
+    """The sha256 of a file's bytes, in hex. Raises HoldfastError if it cannot be read."""
     try:
         with regular(path).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -174,10 +175,10 @@ def sha256_of_file(path: Path) -> str:
 
 
 def remembered_sha256(path: Path, compute: bool = True) -> str | None:
-    """:func:`sha256_of_file`, computed once for a path, size and time of modification.
+    """:func:`sha256_of_file`, remembered by the file's path, size and modification time.
 
-    compute: else None for a file that was not seen as it is. Raises HoldfastError when the file
-    cannot be read; a cache that cannot be written costs only time.
+    compute: if False, return None instead of computing a digest that is not remembered. Raises
+    HoldfastError if the file cannot be read. If the cache cannot be written, nothing is remembered.
     """
     real = Path(os.path.realpath(path))
     try:
@@ -192,7 +193,7 @@ def remembered_sha256(path: Path, compute: bool = True) -> str | None:
         if {key: record[key] for key in state} == state:
             return str(record["sha256"])
     except (OSError, ValueError, KeyError, TypeError):
-        pass  # unknown, or damaged: computed again
+        pass  # no record, or a damaged one
     if not compute:
         return None
     digest = sha256_of_file(real)

@@ -1,4 +1,4 @@
-"""The models that have a short name, with where they come from and what must arrive."""
+"""The models with a short name: their origin, and the sizes and digests of their files."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class CatalogueModel:
-    """A model inside a wheel of the package index; sizes in bytes, digests are sha256 in hex.
+    """A model inside a wheel on the package index; sizes in bytes, digests are sha256 in hex.
 
     name: the short name; title, licence, origin: of the model as published; project, version: of
-    the wheel on the index; wheel: its file name; member: the GGUF inside it; converted_size: about
-    what the converted directory takes.
+    the wheel on the index; wheel: its file name; member: the GGUF inside it; converted_size:
+    about the size of the converted directory.
     """
 
     name: str

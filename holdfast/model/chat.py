@@ -1,4 +1,4 @@
-"""How a model is asked: in its own chat template, or in the paper's form when it has none."""
+"""The prompts of a model: its own chat template, or the paper's form if it has none."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ from jinja2 import Environment, TemplateSyntaxError
 from holdfast.core.errors import HoldfastError
 
 _QUESTION, _ANSWER = "QsentinelQ", "AsentinelA"
-_RENDER_SECONDS = (
-    10.0  # a template is code from elsewhere; one that loops must not hold the command
-)
+_RENDER_SECONDS = 10.0  # a template is code from elsewhere and may loop without end
 
 
 @dataclass(frozen=True)
 class Place:
-    """How a text is written where it stands in a template.
+    """How to tokenize a text alone so that it gets the tokens that it has inside a template.
 
-    Tokenizers of SentencePiece's kind put a space before a text of its own, but not behind a line's
-    end. before: a text that is tokenized with it and cut off again; lead: begins it.
+    SentencePiece tokenizers put a space before a text, but not after a newline. before: tokenized
+    in front of the text, and its tokens are then removed; lead: put in front, and its tokens stay.
     """
 
     before: str = ""
@@ -37,7 +35,7 @@ class ChatForm:
     and the invocation; invocation: the tokens that begin an answer, where an activated adapter
     starts to act; end: the token that ends an answer; stops: the tokens at which decoding ends;
     boxed: whether answers are written ``\boxed{...}`` (the paper's form, for base models);
-    question_place, answer_place: where the two texts stand.
+    question_place, answer_place: how the two texts are tokenized.
     """
 
     tokenizer: Any
@@ -51,14 +49,14 @@ class ChatForm:
     answer_place: Place = Place()
 
     def question(self, text: str) -> list[int]:
-        """The tokens of a question behind the prefix, up to the invocation."""
+        """The tokens of a question: all between the prefix and the invocation."""
         text = text.strip()
         return [*_placed(self.tokenizer, text, self.question_place), *self.user_end]
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Where the tokens of a question lie in its text, which has no blanks at its ends.
+        """The characters (begin, end) of a question's tokens, in its stripped text.
 
-        They are the first of :meth:`question`; a token of blanks alone may be empty.
+        These tokens are the first of :meth:`question`; a token of blanks alone may be empty.
         """
         text, place = text.strip(), self.question_place
         count = len(_placed(self.tokenizer, text, place))
@@ -68,29 +66,29 @@ class ChatForm:
         return [(max(0, begin - len(head)), max(0, end - len(head))) for begin, end in spans]
 
     def answer(self, text: str) -> list[int]:
-        """The tokens of an answer behind the invocation, its end included."""
+        """The tokens of an answer: all after the invocation, the end token included."""
         text = text.strip()
         whole = f"\\boxed{{{text}}}" if self.boxed else text
         return [*_placed(self.tokenizer, whole, self.answer_place), self.end]
 
     def text(self, tokens: list[int]) -> str:
-        """The text of decoded tokens; of the paper's form what is in the box, if it closes."""
+        """The text of decoded tokens; in the paper's form what is in the box, if it is closed."""
         text: str = self.tokenizer.decode(tokens, skip_special_tokens=True).strip()
         if self.boxed and text.startswith("\\boxed{") and text.endswith("}"):
             return text[len("\\boxed{") : -1].strip()
         return text
 
     def growing(self, tokens: list[int]) -> str:
-        """The beginning of an answer that further tokens will not change, from those so far.
+        """The part of an unfinished answer's text that further tokens will not change.
 
-        Empty in the paper's form, whose answer is known only once its box closes.
+        It is empty in the paper's form, whose answer is known only when its box is closed.
         """
-        # The last symbol may lack some of its bytes.
+        # The last character may still lack some of its bytes.
         return "" if self.boxed else self.text(tokens).rstrip("\ufffd")
 
 
 def _placed(tokenizer: Any, text: str, place: Place) -> list[int]:
-    """The tokens of a user's text, or an answer's, at its place in a template."""
+    """The tokens that a question or an answer has at its place in a template."""
     before = _text_ids(tokenizer, place.before)
     if _is_merged(tokenizer, text, place):
         return _text_ids(tokenizer, place.lead + text)
@@ -98,13 +96,13 @@ def _placed(tokenizer: Any, text: str, place: Place) -> list[int]:
 
 
 def _is_merged(tokenizer: Any, text: str, place: Place) -> bool:
-    """Whether the text shares a token with what stands before it."""
+    """Whether the text shares a token with ``place.before``."""
     before = _text_ids(tokenizer, place.before)
     return _text_ids(tokenizer, place.before + place.lead + text)[: len(before)] != before
 
 
 def _text_ids(tokenizer: Any, text: str) -> list[int]:
-    # Markers of the template inside a user's text are text, not the end of a turn.
+    # A template's markers inside a user's text are plain text and do not end a turn.
     ids: list[int] = (
         tokenizer(text, add_special_tokens=False, split_special_tokens=True).input_ids
         if text
@@ -114,7 +112,7 @@ def _text_ids(tokenizer: Any, text: str) -> list[int]:
 
 
 def _spans(tokenizer: Any, text: str) -> list[tuple[int, int]]:
-    """Where the tokens of a text lie in it."""
+    """The characters (begin, end) of each token of a text."""
     if tokenizer.is_fast:
         encoded = tokenizer(
             text, add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=True
@@ -126,10 +124,10 @@ def _spans(tokenizer: Any, text: str) -> list[tuple[int, int]]:
 
 
 def chat_form(tokenizer: Any) -> ChatForm:
-    """The form in which the model of this tokenizer is asked.
+    """The prompt form of the model that has this tokenizer.
 
-    Raises HoldfastError for a template that fails, does not end within ten seconds, or does not
-    put the user's text between two fixed texts.
+    Raises HoldfastError for a template that fails, takes more than ten seconds, or does not put the
+    user's text between two fixed texts and mark the end of a turn.
     """
     if not getattr(tokenizer, "chat_template", None):
         return _paper_form(tokenizer)
@@ -169,10 +167,10 @@ def chat_form(tokenizer: Any) -> ChatForm:
 
 
 def turns(tokenizer: Any) -> tuple[str, str, str]:
-    """A chat template's texts before a question, from there to its answer's place, and a blank.
+    """A chat template's texts before a question, between question and answer, and a blank.
 
-    The blank is what the template writes before an answer when it is there; often none. Raises
-    HoldfastError as :func:`chat_form` does.
+    The blank is white space that the template writes before a given answer, but not before one to
+    be generated; often there is none. Raises HoldfastError for an unsuitable template.
     """
     _, asked, answered = _rendered(tokenizer)
     before, between = asked.split(_QUESTION)
@@ -181,7 +179,7 @@ def turns(tokenizer: Any) -> tuple[str, str, str]:
 
 
 def _written(tokenizer: Any) -> str:
-    """The text of the chat template; of several, which some tokenizers have, the default one."""
+    """The chat template of a tokenizer; the default one if it has several."""
     try:
         return str(tokenizer.get_chat_template())
     except ValueError as error:
@@ -192,9 +190,9 @@ def _written(tokenizer: Any) -> str:
 
 
 def with_one_date(template: str) -> str:
-    """A chat template that writes one date for ever, so that tomorrow a model is asked as today.
+    """A chat template with a fixed date, so that a model's prompts are the same on every day.
 
-    It is the date that Llama's templates write where nobody tells them another.
+    The date is the default one of Llama's templates.
     """
     if "strftime_now" not in template and "date_string" not in template:
         return template
@@ -204,10 +202,7 @@ def with_one_date(template: str) -> str:
 
 
 def _rendered(tokenizer: Any) -> tuple[str, str, str]:
-    """A chat with a question, with the beginning of an answer behind it, and with an answer.
-
-    A template that writes the date writes that of :func:`with_one_date`.
-    """
+    """Chats with a question, with the beginning of an answer, with an answer; dates are fixed."""
     template = _written(tokenizer)
     _refuse_growth(template)
     template = with_one_date(template)
@@ -226,7 +221,7 @@ def _rendered(tokenizer: Any) -> tuple[str, str, str]:
 
 @dataclass(frozen=True)
 class _Pieces:
-    """A form's tokens as they stand in the whole text, and the places of its two texts."""
+    """The tokens of a form's fixed parts, as in the whole text, and the places of its two texts."""
 
     prefix: tuple[int, ...]
     user_end: tuple[int, ...]
@@ -238,10 +233,10 @@ class _Pieces:
 def _pieces(
     tokenizer: Any, texts: tuple[str, str, str], answer: str, leads: tuple[str, ...]
 ) -> _Pieces | None:
-    """The pieces of a form; None where a question is merged with what is beside it.
+    """The pieces of a form; None if the question shares a token with the text beside it.
 
-    texts: with a question, with the beginning of an answer behind it, and with ``answer`` behind
-    that; leads: in the order in which they are tried.
+    texts: the three of :func:`_rendered`; answer: the answer in the third; leads: values of
+    ``Place.lead`` to try, in this order.
     """
     bare, asked, answered = (_ids(tokenizer, text) for text in texts)
     places = [Place(before, lead) for lead in leads for before in ("", "\n")]
@@ -270,11 +265,11 @@ def _answer_place(
         whole = [*asked, *_placed(tokenizer, answer, place)]
         if answered[: len(whole)] == whole:
             return place
-    return places[0]  # where a template ends otherwise behind an answer
+    return places[0]  # none fits: the template writes a given answer otherwise
 
 
 def _paper_form(tokenizer: Any) -> ChatForm:
-    r"""``Question: q\\nAnswer: \\boxed{a}``; source: the paper's template."""
+    r"""``Question: q\nAnswer: \boxed{a}``; source: the paper's template."""
     stops = _stops(tokenizer, [])
     if not stops:
         raise HoldfastError(
@@ -306,7 +301,7 @@ def _paper_form(tokenizer: Any) -> ChatForm:
 
 
 def _stops(tokenizer: Any, ending: list[int]) -> frozenset[int]:
-    """The end of a turn in the template, if it is a special token, and the end of a sequence."""
+    """The tokens of ``ending`` that are special or added, and the end of a sequence."""
     special = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
     stops = special & set(ending)
     if tokenizer.eos_token_id is not None:
@@ -320,14 +315,14 @@ def _ids(tokenizer: Any, text: str) -> list[int]:
 
 
 def _refuse_growth(template: str) -> None:
-    """Refuse a template whose numbers can grow so that one product takes for ever.
+    """Refuse a template that multiplies numbers which can grow until one product takes for ever.
 
-    A thread in such a product is not left: nothing else runs in the process meanwhile.
+    The time limit does not stop a product: no other thread of the process runs meanwhile.
     """
     try:
         tokens = [token for token in Environment().lex(template) if token[1] != "whitespace"]
     except TemplateSyntaxError:
-        return  # rendering says what is wrong
+        return  # rendering reports it
     for place, (line, kind, text) in enumerate(tokens):
         beside = {tokens[near][1] for near in (place - 1, place + 1) if 0 <= near < len(tokens)}
         grows = text == "**" or (text == "*" and not beside & {"integer", "string"})
@@ -340,7 +335,7 @@ def _refuse_growth(template: str) -> None:
 
 
 def _render(tokenizer: Any, template: str, messages: list[dict[str, str]], *, begin: bool) -> str:
-    """The template's text. A thread renders it, so that a loop without an end can be left."""
+    """The template's text, rendered in a thread, so that an endless loop can be given up."""
     outcome: list[Any] = []
 
     def render() -> None:

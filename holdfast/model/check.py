@@ -1,4 +1,4 @@
-"""Look at a directory, without torch: does it hold a causal language model and its tokenizer?"""
+"""Check, without torch, whether a directory holds a causal language model and its tokenizer."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_json
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
-# What the architectures of models that continue a text are called.
+# The names of architectures that continue a text contain one of these.
 _CAUSAL = ("CausalLM", "LMHead", "ConditionalGeneration")
 
 
 def check_directory(directory: Path) -> None:
-    """Raise HoldfastError with one line where no causal model can be loaded from a directory.
+    """Raise HoldfastError with one line if no causal model can be loaded from a directory.
 
-    Missing files, an adapter without its model or beside it, an encoder-decoder, an architecture
-    that does not continue text, weights that are not safetensors.
+    Reasons: missing files, an adapter without its model or beside it, an encoder-decoder, another
+    architecture that does not continue text, weights that are not safetensors, pipes and devices.
     """
     if directory.is_dir():
         refuse_pipes(directory)
@@ -52,7 +52,7 @@ def check_directory(directory: Path) -> None:
 
 
 def check_tokenizer(directory: str | Path) -> None:
-    """Raise HoldfastError where a directory holds no tokenizer."""
+    """Raise HoldfastError if a directory holds no tokenizer."""
     if not any((Path(directory) / name).is_file() for name in _TOKENIZERS):
         raise HoldfastError(
             f"{directory}: holds no tokenizer (tokenizer.json or tokenizer_config.json); "
@@ -61,9 +61,10 @@ def check_tokenizer(directory: str | Path) -> None:
 
 
 def check_all_read(name: str | Path, info: Mapping[str, Any]) -> None:
-    """Raise HoldfastError where weights of a model were not in its files and so drawn at random.
+    """Raise HoldfastError if a model's files lack weights, which are then drawn at random.
 
-    name: of the model; info: ``output_loading_info`` of ``from_pretrained``, told to ignore sizes.
+    name: the model's; info: what ``from_pretrained`` returns with ``output_loading_info`` and
+    ``ignore_mismatched_sizes``, so that weights of a wrong shape are listed, too.
     """
     missing = sorted(map(str, info["missing_keys"]))
     if missing:
@@ -80,14 +81,14 @@ def check_all_read(name: str | Path, info: Mapping[str, Any]) -> None:
 
 
 def refuse_pipes(directory: Path) -> None:
-    """Raise HoldfastError for a named pipe or a device, which might be read without end."""
+    """Raise HoldfastError for a named pipe or a device, since reading it might never end."""
     for path in sorted(directory.iterdir()):
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise HoldfastError(f"{path}: is no regular file; copy the model again without it")
 
 
 def check_weights(directory: Path) -> None:
-    """Raise HoldfastError where weights are missing or are not safetensors."""
+    """Raise HoldfastError if weights are missing or are not safetensors."""
     index = directory / "model.safetensors.index.json"
     if index.is_file():
         content = read_json(index)

@@ -1,4 +1,4 @@
-"""How many tokens a model can read together."""
+"""The context length of a model."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 
 def context_of(config: Any) -> int | None:
-    """The most tokens of a sequence; None where its configuration sets no bound.
+    """The most tokens of a sequence; None if the configuration sets no limit.
 
-    config: of transformers; some models have one for text beside one for images.
+    config: of transformers; if it has one part for text and one for images, the text's counts.
     """
     limit: int | None = getattr(config.get_text_config(), "max_position_embeddings", None)
     return limit or None

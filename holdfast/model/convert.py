@@ -19,7 +19,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.model.cache import Report, cache_directory, unwritable
 from holdfast.model.quiet import quiet
 
-_CONVERTING = "converting (20 seconds for 100 MB)"  # measured on one core without AVX-512
+_CONVERTING = "converting (20 seconds for 100 MB)"  # measured on one core
 
 
 def convert(gguf: Path, folder: Path, report: Report) -> None:
@@ -51,9 +51,9 @@ def convert(gguf: Path, folder: Path, report: Report) -> None:
 
 
 def _name_special_tokens(tokenizer: Any, config: Any) -> None:
-    """Give a tokenizer the special tokens whose numbers the file gave the configuration.
+    """Set a tokenizer's special tokens to those whose ids are in the configuration.
 
-    Older versions of transformers take others for some files, `<|im_start|>` as the last one.
+    Older versions of transformers choose others for some files, such as another end of sequence.
     """
     for name in ("bos", "eos", "unk", "pad"):
         number = getattr(config, f"{name}_token_id", None)
@@ -78,7 +78,7 @@ def _without_quantization(model: Any) -> Any:
 
 
 def _narrowest(state: dict[str, torch.Tensor]) -> torch.dtype:
-    """The first of bfloat16, float16, float32 in which every weight is exact."""
+    """The first of bfloat16, float16 and float32 that holds every weight exactly."""
     for dtype in (torch.bfloat16, torch.float16):
         if all(torch.equal(weight, weight.to(dtype).to(weight.dtype)) for weight in state.values()):
             return dtype
@@ -87,7 +87,7 @@ def _narrowest(state: dict[str, torch.Tensor]) -> torch.dtype:
 
 @contextmanager
 def _alone_in_a_folder(gguf: Path) -> Iterator[Path]:
-    """The file in a folder of its own, where no other configuration or tokenizer is found."""
+    """Yield a link to the file in a temporary folder without other configurations or tokenizers."""
     with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
         place = Path(folder) / "model.gguf"
         try:
@@ -99,7 +99,7 @@ def _alone_in_a_folder(gguf: Path) -> Iterator[Path]:
 
 @contextmanager
 def _no_bar_of_tensors() -> Iterator[None]:
-    """Let transformers draw no bar while it reads a GGUF file, which no setting of it does."""
+    """Suppress transformers' progress bar for a GGUF file; no setting of transformers does."""
     if not hasattr(modeling_gguf_pytorch_utils, "tqdm"):
         yield
         return
@@ -113,7 +113,7 @@ def _no_bar_of_tensors() -> Iterator[None]:
 
 @contextmanager
 def _readable(gguf: Path) -> Iterator[None]:
-    """Turn whatever reading the file raises into one line."""
+    """Turn every exception of reading the file into one line."""
     try:
         yield
     # The reader's exceptions for damaged files are of every kind: ValueError, IndexError,

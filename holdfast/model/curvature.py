@@ -1,9 +1,10 @@
 """Kronecker factors of a model's Fisher information, on given sequences.
 
-For one linear map ``y = W x`` and one position of a sequence, the gradient of the log-likelihood in
-W is ``g x^T``, g being that in y. Over positions, sequences and tokens drawn from the model's own
-distribution the Fisher information of W is ``E[x x^T (x) g g^T]``, products of two positions of one
-sequence left out, and ``S (x) G`` approximates it: ``S = E[x x^T]`` and ``G = E[g g^T]``.
+Let ``y = W x`` be a linear map at one position of a sequence, and g the gradient of the
+log-likelihood with respect to y. Then its gradient with respect to W is ``g x^T``. The mean over
+positions, sequences and tokens drawn from the model's own distribution, ``E[x x^T (x) g g^T]``, is
+the Fisher information of W without products of two positions of one sequence. ``S (x) G``
+approximates it, with ``S = E[x x^T]`` and ``G = E[g g^T]``.
 Source: Martens & Grosse 2015, "Optimizing Neural Networks with Kronecker-factored Approximate
 Curvature"; Ritter et al. 2018, "Online Structured Laplace Approximations".
 """
@@ -29,7 +30,7 @@ _LOGITS_AT_ONCE = 1 << 24
 
 @dataclass(frozen=True)
 class KroneckerFactors:
-    """Of one map. inputs: S, of its inputs x, [d_in, d_in]; outputs: G, of the gradients g."""
+    """The factors of one map. inputs: S, [d_in, d_in]; outputs: G, [d_out, d_out]."""
 
     inputs: Moment
     outputs: Moment
@@ -41,13 +42,13 @@ Curvature = Mapping[str, KroneckerFactors]
 def mixed(
     past: Curvature, new: Curvature, decay: float, device: torch.device
 ) -> dict[str, KroneckerFactors]:
-    """``decay past + (1 - decay) new``, of S and of G of every map, on ``device``."""
+    """``decay past + (1 - decay) new`` for S and for G of every map, on ``device``."""
 
     def mix(*moments: Moment) -> Moment:
         first, second = (_placed(moment, lambda tensor: tensor.to(device)) for moment in moments)
         return first.mixed(second, decay)
 
-    inputs: dict[int, Moment] = {}  # maps that read one tensor share their S
+    inputs: dict[int, Moment] = {}  # by id: maps that read one tensor share their S
     mixture = {}
     for name, factors in new.items():
         key = id(factors.inputs)
@@ -58,7 +59,7 @@ def mixed(
 
 
 def placed(curvature: Curvature, place: Callable[[Tensor], Tensor]) -> dict[str, KroneckerFactors]:
-    """Every tensor through ``place``, which may copy it to another device."""
+    """Apply ``place``, which may copy to another device, to every tensor."""
     inputs: dict[int, Moment] = {}
     moved = {}
     for name, factors in curvature.items():
@@ -74,9 +75,10 @@ def _placed(moment: Moment, place: Callable[[Tensor], Tensor]) -> Moment:
 
 
 def named(curvature: Curvature) -> dict[str, Tensor]:
-    """As named tensors for a file; S of maps that read one tensor stands there once.
+    """The tensors by name, for a file; an S that several maps share is in it once.
 
-    The keys are ``S MAP``, ``G MAP``, with a part's name behind the letter, and ``S=FIRST MAP``.
+    The keys are ``S MAP`` and ``G MAP``, each with the name of the moment's part after the letter,
+    and ``S=FIRST MAP`` if MAP shares the S of FIRST.
     """
     tensors: dict[str, Tensor] = {}
     firsts: dict[int, str] = {}
@@ -91,7 +93,7 @@ def named(curvature: Curvature) -> dict[str, Tensor]:
 
 
 def from_named(tensors: Mapping[str, Tensor]) -> dict[str, KroneckerFactors]:
-    """The inverse of :func:`named`, in any order; KeyError when one is missing or unknown."""
+    """The inverse of :func:`named`, in any order; KeyError if a tensor is missing or unknown."""
     parts: dict[tuple[str, str], dict[str, Tensor]] = {}
     firsts: dict[str, str] = {}
     for key, tensor in tensors.items():
@@ -112,13 +114,13 @@ def from_named(tensors: Mapping[str, Tensor]) -> dict[str, KroneckerFactors]:
 
 
 class CurvatureConfig(Config):
-    """How curvature is taken.
+    """How curvature is measured.
 
     temperature: of both distributions of the divergence that is expanded to second order, like
     tau_D of the replay loss; at 1 a confident answer has almost no curvature. questions: the weight
-    of a question's token beside 1 for an answer's, where the two are told apart. exact_up_to,
-    eigenpairs: S and G are exact up to this width; wider ones keep as many approximate eigenpairs
-    and an isotropic rest of the same trace.
+    of a question's token, if questions and answers are known apart; an answer's has the weight 1.
+    exact_up_to: S and G are exact up to this width; eigenpairs: wider ones keep so many approximate
+    eigenpairs, and an isotropic rest that preserves the trace.
     """
 
     temperature: float = Field(1.0, gt=0)
@@ -130,7 +132,7 @@ class CurvatureConfig(Config):
 def curvature_numbers(readers: Iterable[tuple[int, Sequence[int]]], config: CurvatureConfig) -> int:
     """How many numbers S and G of adapted maps have; maps that read one tensor share their S.
 
-    readers: of each tensor that maps read, d_in and the d_out of each of them.
+    readers: for each tensor that maps read, its width d_in, and d_out of each of these maps.
     """
     sums = MomentSums(config.exact_up_to, config.eigenpairs, torch.float32, seed=0)
     return sum(sums.numbers(d_in) + sum(map(sums.numbers, widths)) for d_in, widths in readers)
@@ -138,10 +140,11 @@ def curvature_numbers(readers: Iterable[tuple[int, Sequence[int]]], config: Curv
 
 @dataclass(frozen=True)
 class Rows:
-    """Sequences that are read at once, padded on the right.
+    """A batch of sequences, padded on the right.
 
     ids: [batch, length]; mask: [batch, length] bool, the real tokens; uniforms: [batch, length - 1]
-    in [0, 1), the draw at each predicting position; weights: alike, of each position's likelihood.
+    in [0, 1), which decide the token drawn at each predicting position; weights: of the same shape,
+    the factor of each position's log-likelihood.
     """
 
     ids: Tensor
@@ -160,14 +163,14 @@ def kronecker_factors(
 ) -> dict[str, KroneckerFactors]:
     """S and G of any linear modules, means over all predicting positions, by forward hooks.
 
-    hidden_of: the last hidden states [batch, length, d] of ids and mask, in evaluation mode, with a
-    graph to every module's output; head: logits of hidden states. At every position a token is
-    drawn from the model's whole distribution at ``temperature``; what is differentiated is
-    ``temperature log p`` of it. Modules that read the same tensor share their S.
+    hidden_of: returns the last hidden states [batch, length, d] of ids and mask, in evaluation mode
+    and with a graph to every module's output; head: returns logits of hidden states. At every
+    position a token is drawn from the model's whole distribution at ``temperature``, and its
+    ``temperature log p`` is differentiated. Modules that read the same tensor share their S.
     """
     inputs: dict[str, MomentSum] = {}
     outputs: dict[str, MomentSum] = {}
-    readers: dict[str, str] = {}  # the first module that reads the same tensor
+    readers: dict[str, str] = {}  # of each module, the first one that reads the same tensor
     for rows in batches:
         first_of: dict[int, str] = {}
         for name, x, g in _passed(hidden_of, head, modules, rows, temperature):
@@ -191,7 +194,7 @@ def _passed(
     rows: Rows,
     temperature: float,
 ) -> list[tuple[str, Tensor, Tensor]]:
-    """Of one batch each module's input and the gradient in its output: [batch, length, d] each."""
+    """Each module's name, input and output gradient on one batch, [batch, length, d] each."""
     real = rows.mask[:, 1:]
     with torch.enable_grad(), _watched(modules) as passed:
         hidden = hidden_of(rows.ids, rows.mask)[:, :-1][real]
@@ -202,8 +205,8 @@ def _passed(
             raise HoldfastError(f"{missed[0]} was not passed, so it has no curvature; adapt others")
         outputs = [passed[name][1] for name in modules]
         gradients = torch.autograd.grad((hidden * slope).sum(), outputs)
-    shape = rows.ids.shape  # a module may have been given all positions as rows
-    # An input has a graph, which would be kept for as long as it is kept.
+    shape = rows.ids.shape  # some modules are given all positions as rows
+    # An input that is not detached would keep the graph in memory.
     return [
         (name, passed[name][0].detach().reshape(*shape, -1), gradient.reshape(*shape, -1))
         for name, gradient in zip(modules, gradients, strict=True)
@@ -212,10 +215,10 @@ def _passed(
 
 @dataclass(frozen=True)
 class Positions:
-    """Positions of sequences, with what every adapted map read and the gradient in what it wrote.
+    """Positions of sequences, with the input and the output gradient of every adapted map.
 
-    keys: [k], uniform draws, by which of several such draws again the smallest are kept; inputs:
-    x of every map, [k, d_in]; gradients: g, [k, d_out].
+    keys: [k], uniform random numbers; of several sets together those with the smallest keys are a
+    uniform choice again; inputs: x of every map, [k, d_in]; gradients: g, [k, d_out].
     """
 
     keys: Tensor
@@ -233,8 +236,8 @@ def positions_at(
 ) -> Positions:
     """x and g at the predicting positions whose key is at most ``most``.
 
-    batches: with the keys [batch, length - 1] of their positions; the rest as of
-    :func:`kronecker_factors`.
+    batches: rows, with the keys [batch, length - 1] of their positions; the other arguments are
+    those of :func:`kronecker_factors`.
     """
     inputs: dict[str, list[Tensor]] = {name: [] for name in modules}
     gradients: dict[str, list[Tensor]] = {name: [] for name in modules}
@@ -257,9 +260,9 @@ def positions_at(
 def likelihood_slope(
     head: Callable[[Tensor], Tensor], hidden: Tensor, uniforms: Tensor, temperature: float
 ) -> Tensor:
-    """The gradient [n, d], in hidden states [n, d], of ``temperature log p`` of a drawn token each.
+    """The gradient [n, d] of ``temperature log p`` of a drawn token, in each hidden state [n, d].
 
-    uniforms: [n], in [0, 1): the token is where the cumulative distribution exceeds it.
+    uniforms: [n], in [0, 1): the first token is drawn whose cumulative probability exceeds it.
     """
     slopes = []
     pieces = hidden.detach()
@@ -280,12 +283,12 @@ def likelihood_slope(
 
 @contextmanager
 def _watched(modules: Mapping[str, nn.Module]) -> Iterator[dict[str, tuple[Tensor, Tensor]]]:
-    """Within the block, the input and the output of the first pass of every module, by name."""
+    """Within the block, record the input and output of every module's first pass, by name."""
     passed: dict[str, tuple[Tensor, Tensor]] = {}
 
     def watch(name: str) -> Callable[[nn.Module, Any, Tensor], None]:
         def hook(_: nn.Module, inputs: Any, output: Tensor) -> None:
-            if name not in passed:  # a checkpointed block is computed again
+            if name not in passed:  # a checkpointed block is run again
                 passed[name] = (inputs[0], output)
 
         return hook

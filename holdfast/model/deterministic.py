@@ -1,17 +1,18 @@
-"""Cumulative sums that are deterministic where that is asked for."""
+"""Cumulative sums that are deterministic if torch is asked for deterministic algorithms."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-_WHOLE = 2.0**52  # a mass of one, in whole numbers
+_WHOLE = 2.0**52  # the integer that stands for a mass of one
 
 
 def cumulative(masses: Tensor) -> Tensor:
-    """Cumulative sums of each row of [rows, n], in integers under deterministic algorithms.
+    """Cumulative sums of each row of [rows, n], all values in [0, 1].
 
-    On a GPU torch has no deterministic one in floats; in integers the order does not matter.
+    On a GPU torch has no deterministic cumulative sum of floats, so under deterministic algorithms
+    integers are summed, for which the order does not matter.
     """
     if masses.device.type == "cpu" or not torch.are_deterministic_algorithms_enabled():
         return masses.cumsum(dim=1)

@@ -1,4 +1,4 @@
-"""Download a file whose digest is known: resumed where it stopped, checked before it is there."""
+"""Download a file with a known digest: resume a partial one, check it, then rename it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from holdfast.model.index import IndexSettings, link_to, local_file, local_path
 
 _BLOCK = 1 << 18  # bytes
 _PAGE_BYTES = 50_000_000
-_PAUSES = (1.0, 2.0, 4.0)  # seconds before trying again, after tries that brought nothing
-_FINAL = frozenset({400, 401, 403, 404, 407, 410})  # answers that another try does not change
+_PAUSES = (1.0, 2.0, 4.0)  # seconds before another try, after 1, 2, 3 without data; then give up
+_FINAL = frozenset({400, 401, 403, 404, 407, 410})  # statuses that another try does not change
 _HTML = "application/vnd.pypi.simple.v1+html, text/html;q=0.9"
 
 
@@ -43,10 +43,9 @@ class Network:
             self._remember(place)
 
     def find(self, project: str, filename: str) -> str:
-        """The URL of a project's file: of the first place of pip's settings that has it.
+        """The URL of a project's file at the first place in pip's settings that has it.
 
-        Raises UnreachableError when none of them has it and one of them did not answer,
-        HoldfastError when all answered.
+        If none has it, raises UnreachableError if a place did not answer, else HoldfastError.
         """
         errors = []
         pages = [f"{index.rstrip('/')}/{project}/" for index in self.settings.indexes]
@@ -79,10 +78,10 @@ class Network:
 
     @contextlib.contextmanager
     def open(self, url: str, headers: dict[str, str]) -> Iterator[Any]:
-        """The answer to a GET. Raises URLError, HTTPError, OSError."""
+        """Yield the reply to a GET. Raises URLError, HTTPError, OSError."""
         request = Request(_plain(url), headers={"User-Agent": "holdfast", **headers})
         if authorization := self._authorization(url):
-            # Not sent on to where the server redirects.
+            # Credentials must not be sent on when the server redirects.
             request.add_unredirected_header("Authorization", authorization)
         opener = self._opener(urlsplit(url).hostname or "")
         try:
@@ -143,10 +142,10 @@ def _basic(user: str, password: str) -> str:
 
 
 def download(network: Network, url: str, to: Path, size: int, sha256: str, report: Report) -> None:
-    """Fetch ``url`` into the file ``to``, going on with what an earlier call has left of it.
+    """Fetch ``url`` into the file ``to``; continue with the part that an earlier call has left.
 
-    size: of the whole, in bytes. Raises UnreachableError when the server stops answering: what has
-    arrived is kept; HoldfastError when the digest is another (the file is then removed) or the
+    size: of the whole file, in bytes. Raises UnreachableError if the server stops answering, and
+    keeps what has arrived; HoldfastError if the digest is wrong, and removes the file, or if the
     disk is full.
     """
     part = to.with_name(f"{to.name}.part")
@@ -176,7 +175,7 @@ def download(network: Network, url: str, to: Path, size: int, sha256: str, repor
 
 
 def _append(network: Network, url: str, part: Path, size: int, report: Report) -> str:
-    """Add to a file what is missing at its end; return why no more came."""
+    """Append what is missing of a file; return why no more came."""
     start = _size(part)
     headers = {"Range": f"bytes={start}-", "Accept-Encoding": "identity"} if start else {}
     try:
@@ -192,7 +191,7 @@ def _append(network: Network, url: str, part: Path, size: int, report: Report) -
                     report(done, size, "downloading")
         return "the connection was closed"
     except HTTPError as error:
-        if error.code == 416:  # the file there is shorter than what is here
+        if error.code == 416:  # the server's file is shorter than our part
             part.unlink(missing_ok=True)
         if error.code in _FINAL:
             raise UnreachableError(f"{_plain(url)}: {error.code} {error.reason}") from error
@@ -208,7 +207,7 @@ def _append(network: Network, url: str, part: Path, size: int, report: Report) -
 
 
 class _ReadError(Exception):
-    """The connection broke; apart from OSError, so that a full disk is not taken for it."""
+    """The connection broke. No OSError, so that a full disk is not taken for it."""
 
 
 def _read(reply: Any) -> bytes:

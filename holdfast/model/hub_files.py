@@ -13,19 +13,19 @@ from holdfast.core.hub import hub_or_cache
 from holdfast.model.cache import Report
 from holdfast.model.check import check_directory
 
-# Of the repository's top folder; `consolidated.safetensors` and the like hold the weights twice.
+# In the repository's top folder; `consolidated.safetensors` and the like repeat the weights.
 _WANTED = re.compile(
     r"model([-.].*)?\.safetensors|[\w.-]+\.(json|jinja|model|tiktoken)|(vocab|merges)\.txt"
 )
 
 
 def wanted(path: str) -> bool:
-    """Whether a file of a repository is part of the model as it is loaded here."""
+    """Whether a repository's file is needed to load its model here."""
     return _WANTED.fullmatch(path) is not None
 
 
 def find_on_hub(name: str) -> Path | None:
-    """The folder of the hub's cache that holds this model, if it does; no request is sent."""
+    """The folder of the hub's cache with this model, None if it has not all; sends no request."""
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 
@@ -38,7 +38,7 @@ def find_on_hub(name: str) -> Path | None:
     folder = Path(config).parent
     try:
         check_directory(folder)
-    except HoldfastError:  # in part
+    except HoldfastError:  # only a part is there
         return None
     return folder
 
@@ -96,7 +96,7 @@ def _one_line(name: str) -> Iterator[None]:
 
 
 def bar(total: int, report: Report) -> type[Any]:
-    """A class of progress bars that draw nothing and report the bytes they count."""
+    """A progress bar class that draws nothing and reports the bytes that it counts."""
     from tqdm.auto import tqdm
 
     counts: dict[int, int] = {}

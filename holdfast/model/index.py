@@ -1,6 +1,6 @@
 """Find a file on the package indexes that pip is set up for, without downloading or installing it.
 
-pip itself tells its settings (``pip config list``), from its files and the environment.
+The settings come from ``pip config list``, which reads pip's files and the environment.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _PIP_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class IndexSettings:
-    """What pip is told of indexes, places and the network.
+    """pip's settings of indexes, places and the network.
 
     indexes: base URLs of the simple API, or local directories laid out like it; links: pages,
-    directories or files of `--find-links`; proxy, cert (a file of certificates), client_cert: as
+    directories or files as in `--find-links`; proxy, cert (a file of certificates), client_cert: as
     pip's; trusted: hosts whose certificate is not checked; timeout: seconds.
     """
 
@@ -46,7 +46,7 @@ class IndexSettings:
 def index_settings() -> IndexSettings:
     """The settings of this interpreter's pip, else of another pip, else of the environment.
 
-    Raises HoldfastError when no index is named and there is no pip that knows one.
+    Raises HoldfastError if no index is set and there is no pip whose default could be used.
     """
     pip = _pip()
     options = _configured(pip) if pip else _from_environment()
@@ -70,7 +70,7 @@ def index_settings() -> IndexSettings:
 
 
 def _pip() -> list[str] | None:
-    """The command of a pip: this interpreter's, one on the path, the one that Python carries."""
+    """The command of a pip: this interpreter's, else one on the path, else ensurepip's."""
     if importlib.util.find_spec("pip") is not None:
         return [sys.executable, "-m", "pip"]
     if command := shutil.which("pip"):
@@ -82,7 +82,7 @@ def _pip() -> list[str] | None:
 
 
 def _output(pip: list[str], *arguments: str) -> str:
-    """What a command of pip prints; nothing when it fails."""
+    """The output of a pip command; empty if it fails."""
     environment = {**os.environ, "COLUMNS": "200", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     try:
         return subprocess.run(
@@ -98,7 +98,7 @@ def _output(pip: list[str], *arguments: str) -> str:
 
 
 def _configured(pip: list[str]) -> dict[str, str]:
-    """pip's settings by name, of all its files and the environment."""
+    """pip's settings by name, from all its files and the environment."""
     sections: dict[str, dict[str, str]] = {name: {} for name in _SECTIONS}
     for line in _output(pip, "config", "list").splitlines():
         where, _, value = line.partition("=")
@@ -112,7 +112,7 @@ def _configured(pip: list[str]) -> dict[str, str]:
 
 
 def _from_environment() -> dict[str, str]:
-    """The settings that ``PIP_*`` variables give."""
+    """The settings in ``PIP_*`` variables."""
     return {
         key.removeprefix("PIP_").lower().replace("_", "-"): value
         for key, value in os.environ.items()
@@ -121,7 +121,7 @@ def _from_environment() -> dict[str, str]:
 
 
 def _default_index(pip: list[str] | None) -> str:
-    """The index that pip takes when none is named, from its help."""
+    """The index that pip uses if none is set, from its help."""
     text = _output(pip, "download", "--help") if pip else ""
     match = re.search(r"--index-url <url>[^()]*\(default\s+([^\s)]+)\)", text)
     if match is None:
@@ -132,7 +132,7 @@ def _default_index(pip: list[str] | None) -> str:
 
 
 class Anchors(HTMLParser):
-    """The links of a page of the simple API; base: where relative ones begin."""
+    """The links on a page of the simple API; base: the URL to which relative links are added."""
 
     def __init__(self, base: str) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ class Anchors(HTMLParser):
 
 
 def link_to(filename: str, page: str, base: str) -> str | None:
-    """The URL of the file of this name on an HTML page; base: the URL of the page."""
+    """The URL of the file with this name on an HTML page, if any; base: the page's URL."""
     anchors = Anchors(base)
     anchors.feed(page)
     for link in anchors.links:
@@ -158,7 +158,7 @@ def link_to(filename: str, page: str, base: str) -> str | None:
 
 
 def local_path(place: str) -> Path | None:
-    """The path that a place of pip's settings means: a path or a ``file:`` URL; None for others."""
+    """The path of a place in pip's settings: of a path or a ``file:`` URL, None of others."""
     kind = urlsplit(place).scheme.lower()
     if kind == "file":
         return Path(url2pathname(urlsplit(place).path))
@@ -166,7 +166,7 @@ def local_path(place: str) -> Path | None:
 
 
 def local_file(filename: str, place: Path) -> str | None:
-    """A file as a ``file:`` URL: ``place`` itself, in it as a directory, or on it as a page."""
+    """The ``file:`` URL of a file: ``place`` itself, in this directory, or linked on this page."""
     if place.name == filename and place.is_file():
         return place.resolve().as_uri()
     if (place / filename).is_file():

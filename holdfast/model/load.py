@@ -23,13 +23,13 @@ def load_model(name: str | Path) -> tuple[Any, Any]:
     """The model of a name or directory, and its tokenizer; nothing is downloaded.
 
     The model is in float32 and evaluation mode, and no parameter requires a gradient. Raises
-    HoldfastError with one line: a name that has to be fetched first, files that are missing or
+    HoldfastError with one line: a model that has to be fetched first, files that are missing or
     damaged, a model that cannot be adapted.
     """
     directory = find(name)
     if directory is None:
         if Path(name).is_dir():
-            check_directory(Path(name))  # says what is missing
+            check_directory(Path(name))  # reports what is missing
         raise HoldfastError(f"{name}: is not here; `holdfast fetch {name}` makes it ready")
     check_directory(directory)
     with _loading("causal language model", directory):
@@ -38,7 +38,7 @@ def load_model(name: str | Path) -> tuple[Any, Any]:
             dtype=torch.float32,
             use_safetensors=True,
             local_files_only=True,
-            ignore_mismatched_sizes=True,  # and named below
+            ignore_mismatched_sizes=True,  # check_all_read reports them
             output_loading_info=True,
         )
         tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
@@ -58,7 +58,7 @@ def load_model(name: str | Path) -> tuple[Any, Any]:
 
 
 def load_tokenizer(directory: Path) -> Any:
-    """The tokenizer of a model's directory alone. Raises HoldfastError as :func:`load_model`."""
+    """Only the tokenizer of a model's directory. Raises HoldfastError as :func:`load_model`."""
     check_directory(directory)
     with _loading("tokenizer", directory):
         return AutoTokenizer.from_pretrained(directory, local_files_only=True)
@@ -66,7 +66,7 @@ def load_tokenizer(directory: Path) -> Any:
 
 @contextlib.contextmanager
 def _loading(part: str, directory: Path) -> Iterator[None]:
-    """Keep transformers quiet, and turn what it raises into one line."""
+    """Keep transformers quiet, and turn its exceptions into one line."""
     try:
         with quiet():
             yield
@@ -79,14 +79,14 @@ def _loading(part: str, directory: Path) -> Iterator[None]:
 
 
 def load_config(directory: Path) -> Any:
-    """The settings of a model's directory. Raises HoldfastError as :func:`load_model`."""
+    """The configuration of a model's directory. Raises HoldfastError as :func:`load_model`."""
     check_directory(directory)
     with _loading("configuration", directory):
         return AutoConfig.from_pretrained(directory, local_files_only=True)
 
 
 def keeps_keys_and_values(model: Any) -> bool:
-    """Whether all layers of a model keep keys and values: none is recurrent or a state space."""
+    """Whether every layer of a model caches keys and values, so that none is recurrent."""
     layers = DynamicCache(config=model.config.get_text_config()).layers
     return not getattr(model, "_is_stateful", False) and all(
         hasattr(layer, "keys") for layer in layers
@@ -104,7 +104,7 @@ def maps_of_layers(model: Any) -> list[str]:
 
 
 def _decoder_layers(model: Any) -> tuple[str, nn.ModuleList]:
-    """The name of a model's list of decoder layers, and the list; an empty one if there is none."""
+    """The name of a model's list of decoder layers, and the list; an empty one if none is found."""
     count = getattr(model.config.get_text_config(), "num_hidden_layers", None)
     for name, module in model.named_modules():
         if isinstance(module, nn.ModuleList) and len(module) == count:
@@ -113,13 +113,13 @@ def _decoder_layers(model: Any) -> tuple[str, nn.ModuleList]:
 
 
 def layer_of(name: str) -> int:
-    """The number of the decoder layer that a module is in."""
+    """The number of a module's decoder layer: the first number in its name."""
     return next(int(part) for part in name.split(".") if part.isdigit())
 
 
 @contextlib.contextmanager
 def shallow(model: Any, count: int) -> Iterator[None]:
-    """Within the block the model has only its first ``count`` decoder layers."""
+    """Within the block, cut the model to its first ``count`` decoder layers."""
     name, layers = _decoder_layers(model)
     parent_name, _, attribute = name.rpartition(".")
     parent = model.get_submodule(parent_name)

@@ -34,9 +34,9 @@ PAPER_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj",
 class LoraSettings(Config):
     """PEFT's LoRA layers, as in tab:implementation-hparams.
 
-    targets: the last parts of the names of the maps that are adapted. layers: the numbers of the
-    layers that are, from 0; all where none is given. merge_precision: of the matrices that updates
-    are added to; ``model`` rounds the sum to the model's precision.
+    targets: the last parts of the names of the adapted maps. layers: the numbers of the adapted
+    layers, from 0; null adapts all. merge_precision: of the matrices to which updates are added;
+    ``model`` rounds every sum to the model's precision.
     """
 
     rank: int = Field(32, ge=1)  # r
@@ -48,10 +48,10 @@ class LoraSettings(Config):
 
 
 def with_lora(model: Any, settings: LoraSettings) -> PeftModel:
-    """A PEFT model around ``model``, whose maps become LoRA layers with B = 0.
+    """A PEFT model around ``model``, whose target maps become LoRA layers with B = 0.
 
-    Warns of targets that no map is named after, unless they are the paper's. Raises HoldfastError
-    as :func:`target_maps` does, and where PEFT adapts no such map.
+    Warns of targets that are the name of no map, unless they are the paper's. Raises HoldfastError
+    as :func:`target_maps` does, and if PEFT cannot adapt one of the maps.
     """
     maps = target_maps(model, settings)
     unused = {*settings.targets} - {name.rpartition(".")[2] for name in maps}
@@ -61,18 +61,18 @@ def with_lora(model: Any, settings: LoraSettings) -> PeftModel:
         )
     config = LoraConfig(
         r=settings.rank,
-        lora_alpha=settings.alpha,  # type: ignore[arg-type]  # PEFT says int, and divides
+        lora_alpha=settings.alpha,  # type: ignore[arg-type]  # typed int, but only divided
         lora_dropout=settings.dropout,
         target_modules=list(maps),
         fan_in_fan_out=any(isinstance(module, Conv1D) for module in maps.values()),
         task_type="CAUSAL_LM",
     )
-    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():  # its draw is replaced
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():  # PEFT's A is not used
         # PEFT 0.21 still reads an attribute that transformers 5.23 renamed.
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
         try:
             return get_peft_model(model, config)
-        except ValueError as error:  # such as for maps that Mamba's layers read without calling
+        except ValueError as error:  # such as for maps that Mamba's layers never call
             reason = reason_of(error, 200)
             raise HoldfastError(
                 f"lora.targets: PEFT does not adapt all maps that they name ({reason}); name others"
@@ -81,9 +81,9 @@ def with_lora(model: Any, settings: LoraSettings) -> PeftModel:
 
 @dataclass(frozen=True)
 class LoraFactors:
-    """One adapted map, ``W + scale lora_B lora_A``; module: PEFT's layer; adapter: its name there.
+    """One adapted map, ``W + scale lora_B lora_A``.
 
-    lora_A: [r, d_in] and lora_B: [d_out, r] are the live parameters.
+    module: PEFT's LoRA layer; adapter: the name of the adapter in it.
     """
 
     module: Any
@@ -91,13 +91,13 @@ class LoraFactors:
 
     @property
     def lora_A(self) -> Tensor:
-        """[r, d_in], live."""
+        """The live parameter, [r, d_in]."""
         weight: Tensor = self.module.lora_A[self.adapter].weight
         return weight
 
     @property
     def lora_B(self) -> Tensor:
-        """[d_out, r], live."""
+        """The live parameter, [d_out, r]."""
         weight: Tensor = self.module.lora_B[self.adapter].weight
         return weight
 
@@ -107,20 +107,20 @@ class LoraFactors:
         return float(self.module.scaling[self.adapter])
 
     def product(self) -> Tensor:
-        """``lora_B lora_A`` [d_out, d_in], in float32 at least, within an autocast too."""
+        """``lora_B lora_A`` [d_out, d_in], in float32 at least, even under autocast."""
         wide = torch.promote_types(self.lora_B.dtype, torch.float32)
         with torch.autocast(self.lora_B.device.type, enabled=False):
             return self.lora_B.to(wide) @ self.lora_A.to(wide)
 
     @property
     def weight(self) -> Tensor:
-        """The frozen matrix, [d_out, d_in], or [d_in, d_out] of GPT-2's layers; it is live."""
+        """The live frozen matrix: [d_out, d_in], but [d_in, d_out] in GPT-2's layers."""
         weight: Tensor = self.module.get_base_layer().weight
         return weight
 
 
 class LoraWorkspace:
-    """The trainable factors of a PEFT model, on its frozen matrices.
+    """The trainable factors of a PEFT model, and its frozen matrices.
 
     layers: the adapted maps by name, such as ``model.layers.0.self_attn.q_proj``.
     """
@@ -132,10 +132,11 @@ class LoraWorkspace:
         more: Mapping[str, nn.Parameter] | None = None,
         masters: bool = True,
     ) -> None:
-        """model: with one active LoRA adapter; more: other trainable coordinates, by name.
+        """model: with one active LoRA adapter; more: other trainable parameters, by name.
 
-        masters: keep a float32 copy of matrices of half precision that are merged into.
-        Raises HoldfastError where something else is trained, or the update is not ``B A``.
+        masters: whether half-precision matrices get float32 copies when updates are merged into
+        them. Raises HoldfastError if the model has no such adapter or is compiled, if something
+        else is trained, or if the update is not ``B A``.
         """
         self._more = dict(more or {})
         self._has_masters = masters
@@ -166,7 +167,7 @@ class LoraWorkspace:
         self._check(base)
         self._start_is_given = True
         self._masters: dict[str, Tensor] = {}
-        self.folded = False  # whether anything was ever added to the matrices
+        self.folded = False  # whether the matrices were ever changed
 
     def _check(self, base: Any) -> None:
         config: Any = self.model.peft_config[self.adapter]
@@ -210,7 +211,7 @@ class LoraWorkspace:
                 )
 
     def parameters(self) -> dict[str, Tensor]:
-        """The trainable coordinates, live: ``MODULE.lora_A`` and ``MODULE.lora_B``."""
+        """The live trainable parameters: ``MODULE.lora_A``, ``MODULE.lora_B``, and ``more``."""
         factors = {
             f"{name}.{part}": getattr(layer, part)
             for name, layer in self.layers.items()
@@ -219,20 +220,20 @@ class LoraWorkspace:
         return {**factors, **self._more}
 
     def copied(self) -> dict[str, Tensor]:
-        """The coordinates as they are now."""
+        """Copies of the trainable parameters, by name."""
         return {name: parameter.detach().clone() for name, parameter in self.parameters().items()}
 
     @torch.no_grad()
     def write(self, parameters: Mapping[str, Tensor]) -> None:
-        """Overwrite the coordinates in place; HoldfastError when one is missing or misshapen."""
+        """Overwrite the trainable parameters; HoldfastError if one is missing or misshapen."""
         self.check(parameters)
         for name, parameter in self.parameters().items():
             parameter.copy_(parameters[name])
-        torch.clear_autocast_cache()  # its casts are of the former values
+        torch.clear_autocast_cache()  # it has casts of the former values
 
     @contextmanager
     def at(self, parameters: Mapping[str, Tensor]) -> Iterator[None]:
-        """Within the block the model has other coordinates; then its own again."""
+        """Within the block the trainable parameters have other values; then their own again."""
         before = self.copied()
         self.write(parameters)
         try:
@@ -242,9 +243,10 @@ class LoraWorkspace:
 
     @torch.no_grad()
     def fresh(self, seed: int, task: int) -> None:
-        """Draw A by the Kaiming rule and set B = 0; the first call keeps what the model came with.
+        """Draw A by the Kaiming rule and set B = 0; the first call changes nothing instead.
 
-        So an adapter that exists already is the start. The draw is named by (seed, task, map).
+        So the adapter that the model came with is the start. The draw of a map's A depends on
+        (seed, task, name of the map) only.
         """
         if self._start_is_given:
             self._start_is_given = False
@@ -261,8 +263,8 @@ class LoraWorkspace:
     def fold(self) -> None:
         """Add ``scale lora_B lora_A`` to every dense matrix and set B = 0.  Source: eq. app-merge.
 
-        A matrix of half precision has a float32 master in host memory, and is the master rounded.
-        Raises HoldfastError for a quantized matrix.
+        With ``masters``, a half-precision matrix has a float32 master in host memory, and is the
+        rounded master. Raises HoldfastError as :meth:`check_mergeable` does.
         """
         self.check_mergeable()
         self.folded = True
@@ -275,7 +277,7 @@ class LoraWorkspace:
                 merged = weight.float() if master is None else master.to(weight.device)
                 merged += update.float()
                 weight.copy_(merged)
-                # In the same memory: a system takes longer to give new pages than to copy to them.
+                # Into the same memory: to get new pages takes longer than to copy into old ones.
                 self._masters[name] = merged.cpu() if master is None else master.copy_(merged)
             else:
                 weight += update
@@ -283,11 +285,11 @@ class LoraWorkspace:
         torch.clear_autocast_cache()
 
     def check_mergeable(self) -> None:
-        """Raise HoldfastError where nothing can be added to a matrix.
+        """Raise HoldfastError if updates cannot be added to a matrix.
 
-        It is quantized, of two maps, or another adapter stands on it, too.
+        It is quantized, two maps share it, or another adapter is on it, too.
         """
-        names: dict[int, str] = {}  # of the maps, by the address of their matrices
+        names: dict[int, str] = {}  # of maps, by the address of their matrices
         for name, layer in self.layers.items():
             if others := sorted(set(layer.module.lora_A) - {self.adapter}):
                 raise HoldfastError(
@@ -309,7 +311,7 @@ class LoraWorkspace:
                 )
 
     def check_active(self) -> None:
-        """Raise HoldfastError where the adapter was switched off, merged or frozen meanwhile."""
+        """Raise HoldfastError if the adapter was switched off, merged or frozen meanwhile."""
         active = list(self.model.active_adapters)
         if active != [self.adapter]:
             raise HoldfastError(
@@ -323,7 +325,7 @@ class LoraWorkspace:
                 raise HoldfastError(f"the factors of {name} are frozen; let them be trained")
 
     def check(self, parameters: Mapping[str, Tensor]) -> None:
-        """Raise HoldfastError when a coordinate is missing or misshapen."""
+        """Raise HoldfastError if a trainable parameter is missing or misshapen."""
         for name, parameter in self.parameters().items():
             if name not in parameters or parameters[name].shape != parameter.shape:
                 raise HoldfastError(
@@ -332,7 +334,7 @@ class LoraWorkspace:
                 )
 
     def dense(self) -> dict[str, Tensor]:
-        """The dense matrices that merges have changed or may change, in the precision of merges."""
+        """Each adapted map's dense matrix: its float32 master if there is one, else the weight."""
         return {
             name: self._masters.get(name, layer.weight.detach())
             for name, layer in self.layers.items()
@@ -340,7 +342,7 @@ class LoraWorkspace:
 
     @torch.no_grad()
     def set_dense(self, matrices: Mapping[str, Tensor]) -> None:
-        """Overwrite dense matrices by name; HoldfastError for one of another name or shape."""
+        """Overwrite dense matrices by name; HoldfastError if a name or shape is unknown."""
         for name, matrix in matrices.items():
             if name not in self.layers or self.layers[name].weight.shape != matrix.shape:
                 raise HoldfastError(f"the model has no matrix {name} of {tuple(matrix.shape)}")
@@ -354,7 +356,7 @@ class LoraWorkspace:
 
     @torch.no_grad()
     def clear(self) -> None:
-        """Set B = 0: the model is its matrices alone."""
+        """Set B = 0, so that the model is its dense matrices alone."""
         for layer in self.layers.values():
             layer.lora_B.zero_()
         torch.clear_autocast_cache()
@@ -365,5 +367,5 @@ class LoraWorkspace:
         return not bool(torch.stack([layer.lora_B.any() for layer in self.layers.values()]).any())
 
     def given_start_is_used(self) -> None:
-        """From now on :meth:`fresh` draws, as after the first task."""
+        """Let the next call of :meth:`fresh` draw, even if it is the first."""
         self._start_is_given = False

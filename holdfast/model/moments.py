@@ -1,8 +1,8 @@
 """Second moments of vectors, ``E[v v^T]``: dense, or the leading eigenpairs and an isotropic rest.
 
 A dense moment of width d has d^2 numbers, which is too many for the wide maps of a large model.
-There a sketch is summed instead, ``E[v v^T] Omega`` with few random columns, which gives the
-leading eigenpairs without the moment itself (Nystroem's approximation).
+For these a sketch is summed, ``E[v v^T] Omega`` with few random columns, which gives the leading
+eigenpairs without the moment itself (Nystroem's approximation).
 Source: Tropp et al. 2017, "Fixed-Rank Approximation of a Positive-Semidefinite Matrix from
 Streaming Data".
 """
@@ -41,7 +41,7 @@ class Moment(Protocol):
 
 @dataclass(frozen=True)
 class DenseMoment:
-    """matrix: M, [d, d]."""
+    """A moment that keeps all of M. matrix: M, [d, d]."""
 
     matrix: Tensor
 
@@ -84,7 +84,7 @@ class LeadingMoment:
         return all(bool(part.isfinite().all()) for part in (self.basis, self.values, self.rest))
 
     def mixed(self, other: LeadingMoment, decay: float) -> LeadingMoment:
-        """The leading eigenpairs of the sum, as many as either has, and the rest of its trace."""
+        """As :meth:`Moment.mixed`, with as many leading eigenpairs as the larger one has."""
         roots = [
             moment.basis.double()
             * (weight * (moment.values - moment.rest).double().clamp(min=0)).sqrt()
@@ -129,7 +129,7 @@ class MomentSums:
     """How moments are kept: dense up to a width, else by leading eigenpairs.
 
     exact_up_to: the largest width d that is dense; eigenpairs: k, of wider ones; dtype: of the
-    sums. The random columns of a sketch are named by the seed and the vectors' name.
+    sums. The random columns of a sketch depend on the seed and the vectors' name only.
     """
 
     exact_up_to: int
@@ -138,7 +138,7 @@ class MomentSums:
     seed: int
 
     def numbers(self, width: int) -> int:
-        """How many numbers the moment of vectors of this width keeps."""
+        """How many numbers a moment of this width has."""
         if self._dense(width):
             return width**2
         return (width + 1) * self.eigenpairs + 1
@@ -150,7 +150,7 @@ class MomentSums:
         """An empty sum for vectors of this width."""
         if self._dense(width):
             return _DenseSum(torch.zeros(width, width, dtype=self.dtype, device=device))
-        # Twice as many columns as eigenpairs: the leading half is close to the exact one.
+        # Twice as many columns as eigenpairs: the leading half is nearly exact.
         columns = min(width, 2 * self.eigenpairs)
         source = generator(self.seed, "sketch", name)
         drawn = torch.randn(width, columns, generator=source, dtype=torch.float32)
@@ -196,7 +196,7 @@ class _SketchedSum:
         if eigenpairs and bool(sketch.isfinite().all()):
             core = self._columns.double().t() @ sketch
             eigenvalues, turn = torch.linalg.eigh((core + core.t()) / 2)
-            # Rounding errors in directions that the vectors do not span.
+            # Smaller eigenvalues are rounding errors in directions that the vectors do not span.
             tolerance = eigenvalues[-1] * len(eigenvalues) * torch.finfo(self._sketch.dtype).eps
             eigenvalues = torch.where(eigenvalues > tolerance, eigenvalues, torch.inf)
             root = sketch @ (turn * eigenvalues.rsqrt())

@@ -1,11 +1,11 @@
-"""Neurons beside those of gated MLPs: put on a model, switched, and made part of its matrices.
+"""Additional neurons in gated MLPs: made, added by hooks, and made part of the model's matrices.
 
-A gated MLP computes ``down(act(gate x) * up x)``. Further rows of its gate and up, and columns of
-its down,
+A gated MLP computes ``y = down(act(gate x) * up x)``. With further rows of gate and up, and columns
+of down, it computes
 
-    y + sum over neurons j of act(g_j . x) (u_j . x) d_j,
+    y + sum over neurons j of act(g_j . x) (u_j . x) d_j
 
-make a wider MLP of the same kind, so a model with them is a plain model again (:func:`widen`).
+and is a wider MLP of the same kind, so a model with them is a plain model again (:func:`widen`).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ Neurons = Mapping[str, torch.Tensor]
 PARTS = ("gate", "up", "down")
 _MAPS = ("gate_proj", "up_proj", "down_proj")
 _SHRINKAGE = 1e-3  # of the moment's mean eigenvalue
-FIRES, _SILENT = 12.0, 18.0  # the gate where a neuron fires, and minus the gate elsewhere
-_MULTIPLE = 32  # of the width of a widened MLP; blocks of quantized formats have as many numbers
+FIRES, _SILENT = 12.0, 18.0  # the gate where a neuron fires, minus the gate elsewhere
+_MULTIPLE = 32  # divides a widened MLP's width: the size of blocks in quantized formats
 
 
 def gated_mlps(model: Any) -> list[str]:
-    """The names of the MLPs of a model's decoder layers, one a layer, in order.
+    """The names of the MLPs of a model's decoder layers, one per layer, in order.
 
-    Raises HoldfastError where they do not compute what gated MLPs do, or not all as wide.
+    Raises HoldfastError if a layer has no gated MLP of the model's width.
     """
     width = getattr(model.config.get_text_config(), "intermediate_size", None)
     parents = [name.rpartition(".")[0] for name in maps_of_layers(model)]
@@ -49,7 +49,7 @@ def gated_mlps(model: Any) -> list[str]:
 
 @torch.no_grad()
 def _is_gated(module: Any, width: Any) -> bool:
-    """Whether a module is a gated MLP of this width; some of these names multiply further."""
+    """Whether a module is a gated MLP of this width; some with these names compute more."""
     maps: list[Any] = [getattr(module, name, None) for name in _MAPS]
     if not all(isinstance(part, nn.Linear) for part in maps) or not hasattr(module, "act_fn"):
         return False
@@ -61,7 +61,7 @@ def _is_gated(module: Any, width: Any) -> bool:
 
 @contextlib.contextmanager
 def acting(model: Any, neurons: Neurons) -> Iterator[None]:
-    """The neurons act within the block; they may be trained."""
+    """Within the block the neurons act, and may be trained."""
     mlps = [name.removesuffix(".gate") for name in neurons if name.endswith(".gate")]
     with contextlib.ExitStack() as hooks:
         for name in mlps:
@@ -71,7 +71,7 @@ def acting(model: Any, neurons: Neurons) -> Iterator[None]:
 
 
 def _adding(gate: torch.Tensor, up: torch.Tensor, down: torch.Tensor) -> Callable[..., Any]:
-    """A forward hook that adds to an MLP's output what the neurons give."""
+    """A forward hook that adds the neurons' output to an MLP's."""
 
     def add(module: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> torch.Tensor:
         x = inputs[0]
@@ -86,15 +86,15 @@ def detectors(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Gate and up of one neuron for each of some tokens: it fires there, and nowhere else.
 
-    moment: the sum of x x^T over all that an MLP reads, [d, d]; total: the sum of x, [d]; means:
-    what it reads at each of the tokens, the mean over texts, [neurons, d]; all in float64.
+    moment: the sum of x x^T over all inputs x of an MLP, [d, d]; total: the sum of x, [d]; means:
+    its input m at each of the tokens, the mean over texts, [neurons, d]; all in float64.
 
         v = S^-1 m / (m^T S^-1 m),   c = S^-1 total,   up = v,   gate . m = 12,   gate = a v - 18 c
 
-    v is 1 at m and least in mean square over all (the key of an edit in Meng et al. 2022,
-    2202.05262, 2210.07229); c is the nearest to 1 everywhere. So the neuron is about 12 at m and,
-    where v . x = 0, has a gate of -18, at which SiLU is -3e-7. At -6 it would be -.015, and every
-    neuron would add that to every token.
+    v . x is 1 at m and least in mean square over all x (the key of an edit in Meng et al. 2022,
+    2202.05262, 2210.07229); c . x is as near to 1 as possible for all x. So the neuron gives about
+    12 at m. If v . x = 0, its gate is about -18, at which SiLU is -3e-7. With a gate of -6 SiLU
+    would be -.015, and every neuron would add that to every token.
     """
     size = len(moment)
     shrunk = moment + _SHRINKAGE * moment.diagonal().mean() * torch.eye(size, dtype=moment.dtype)
@@ -109,8 +109,8 @@ def detectors(
 def widen(model: Any, neurons: Neurons) -> None:
     """Make the neurons rows and columns of the model's own matrices, in place.
 
-    Every MLP gets the same width, a multiple of 32, as a configuration has one; what is not needed
-    is zero.
+    Every MLP gets the same width, a multiple of 32, because a configuration has only one; unused
+    rows and columns are zero.
     """
     config = model.config.get_text_config()
     count = len(next(iter(neurons.values())))
@@ -147,15 +147,15 @@ def mlp_inputs(
     *,
     alone: bool = False,
 ) -> None:
-    """What MLPs read at every token of texts, and the residual stream there.
+    """Give the inputs of MLPs at every token of texts, and the residual stream, to ``take``.
 
-    alone: the texts stand behind nothing, else behind the prefix. take: is given a text's
-    number, what each of the ``mlps`` (names) reads, [tokens, d], and the stream [tokens, d]
-    behind the deepest one's layer; it must not use the model. Only the layers so far are
-    computed.
+    mlps: names; take: called with a text's index, the input [tokens, d] of each of the MLPs, and
+    the residual stream [tokens, d] after the deepest one's layer; it must not use the model.
+    alone: whether to read the texts alone instead of after the prefix. Of the layers above the
+    deepest one's only the next is computed.
     """
     layer = 1 + max(map(layer_of, mlps))
-    reader.ensure_prefix()  # of all layers
+    reader.ensure_prefix()  # before the model is cut
     modules = {reader.model.get_submodule(name): name for name in mlps}
     read: dict[str, torch.Tensor] = {}
 

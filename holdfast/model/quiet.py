@@ -13,7 +13,7 @@ from holdfast.core.collecting import nothing_to_collect
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No warnings, log lines or progress bars of transformers during the block."""
+    """Suppress transformers' warnings, log lines and progress bars, and garbage collection."""
     verbosity = logging.get_verbosity()
     bars = logging.is_progress_bar_enabled()
     logging.set_verbosity_error()

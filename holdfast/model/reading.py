@@ -1,8 +1,8 @@
-"""Prompts read by the untouched model: their keys and values, and answers that go on from them.
+"""Prompts as a model has read them, their keys and values, and answers that continue them.
 
-Every prompt begins with the same tokens, so their keys and values are computed once a model. An
+Every prompt begins with the same tokens, whose keys and values are computed once per model. An
 activated adapter acts from the invocation on, so a prompt's keys and values are the untouched
-model's whatever adapter answers (Greenewald et al. 2025, 2504.12397).
+model's, whichever adapter answers (Greenewald et al. 2025, 2504.12397).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Layer = tuple[torch.Tensor, torch.Tensor]  # keys and values: [heads, tokens, d_
 
 @dataclass(frozen=True)
 class Reading:
-    """What a model holds after a prompt.
+    """A prompt, with the keys and values of a model that has read it.
 
-    tokens: between the common prefix and the invocation; layers: their keys and values, one pair a
-    layer; states: hidden states at the tokens of the user's text, [len(depths), tokens, d], or None
-    where none were asked for.
+    tokens: those between the common prefix and the invocation; layers: their keys and values, one
+    pair per layer; states: hidden states at the tokens of the user's text, [len(depths), tokens,
+    d], or None if none were asked for.
     """
 
     tokens: tuple[int, ...]
@@ -38,19 +38,19 @@ class Reading:
 
     @property
     def length(self) -> int:
-        """How many tokens."""
+        """The number of tokens."""
         return len(self.tokens)
 
 
-UNREAD = Reading((), ())  # what follows stands behind the common prefix
+UNREAD = Reading((), ())  # an empty prompt: an answer follows the common prefix at once
 
 
 @dataclass(frozen=True)
 class AnswerLogits:
     """Logits at every token of some answers, one answer after another.
 
-    logits: [tokens, vocabulary], each row predicts ``targets`` [tokens] at its place; answer:
-    [tokens], the number of the answer a row belongs to; stops: the tokens that end an answer.
+    logits: [tokens, vocabulary]; targets: [tokens], the token that each row predicts; answer:
+    [tokens], the index of each row's answer; stops: the tokens that end an answer.
     """
 
     logits: torch.Tensor
@@ -68,7 +68,7 @@ class AnswerLogits:
     def margins(self) -> torch.Tensor:
         """The least lead of an answer's tokens over every other token, in nats: [answers].
 
-        Negative where greedy decoding would leave the answer. Any of the stops ends it.
+        Negative if greedy decoding would leave the answer. Any of the stops may end it.
         """
         logits = self.logits.detach()
         is_right = F.one_hot(self.targets, logits.shape[1]).bool()
@@ -85,7 +85,8 @@ class AnswerLogits:
 class PromptReader:
     """Reads prompts and decodes answers with a causal language model in evaluation mode.
 
-    Whether an adapter acts is the caller's: :meth:`read` has to be called with adapters disabled.
+    The caller decides whether an adapter acts. None may act when the common prefix is first read;
+    :meth:`own_prefix` reads it again, with the adapter.
     """
 
     def __init__(self, model: Any, form: ChatForm) -> None:
@@ -102,7 +103,7 @@ class PromptReader:
     ) -> list[Reading]:
         """Read prompts, each the tokens of :meth:`ChatForm.question`.
 
-        depths: numbers of hidden states to keep, 0 the embeddings, n the output of layer n.
+        depths: which hidden states to keep: 0 for the embeddings, n for the output of layer n.
         """
         readings: dict[int, Reading] = {}
         for places in batches_by_length(list(map(len, prompts)), batch):
@@ -141,14 +142,14 @@ class PromptReader:
         batch: int = 64,
         report: Callable[[int, int], None] = lambda *_: None,
     ) -> list[torch.Tensor]:
-        """Hidden states of prompts, as :meth:`read` keeps them: of each [len(depths), tokens, d].
+        """The hidden states of prompts that :meth:`read` would keep: [len(depths), tokens, d] each.
 
-        Only the user's text is read, and by the layers below the deepest.
+        Only the user's text is read, and only by the first ``max(depths) + 1`` layers.
         """
         prompts = [prompt[: len(prompt) - len(self.form.user_end)] for prompt in prompts]
         states: dict[int, torch.Tensor] = {}
-        self.ensure_prefix()  # of all layers
-        with shallow(self.model, max(depths) + 1):
+        self.ensure_prefix()  # before the model is cut
+        with shallow(self.model, max(depths) + 1):  # the last layer's states are normalised
             for places in batches_by_length(list(map(len, prompts)), batch):
                 hidden = self.hidden([prompts[place] for place in places])
                 for row, place in enumerate(places):
@@ -159,9 +160,9 @@ class PromptReader:
     def hidden(
         self, texts: Sequence[Sequence[int]], *, alone: bool = False
     ) -> Sequence[torch.Tensor]:
-        """The hidden states of every depth, each [batch, longest, d].
+        """The hidden states of texts at every depth, each [batch, longest, d].
 
-        alone: of texts that stand behind nothing, else behind the prefix.
+        alone: whether to read the texts alone instead of after the prefix.
         """
         ids, mask = _right_padded(texts, self._device)
         cache = None
@@ -179,15 +180,15 @@ class PromptReader:
         answers: Sequence[Sequence[int]],
         behind: Sequence[Sequence[int]] | None = None,
     ) -> AnswerLogits:
-        """One teacher-forced pass over answers (tokens of :meth:`ChatForm.answer`).
+        """The logits of answers (tokens of :meth:`ChatForm.answer`), from one teacher-forced pass.
 
-        behind: the tokens between what was read and each answer, by default the invocation.
+        behind: the tokens between each reading and its answer, by default the invocation.
         """
         between = [self.form.invocation] * len(answers) if behind is None else behind
         tokens = [[*row, *answer[:-1]] for row, answer in zip(between, answers, strict=True)]
         ids, present = _right_padded(tokens, self._device)
         owner = [place for place, answer in enumerate(answers) for _ in answer]
-        # The last token before an answer gives its first.
+        # The last token before an answer predicts its first.
         columns = [
             len(row) - 1 + place
             for row, answer in zip(between, answers, strict=True)
@@ -207,7 +208,7 @@ class PromptReader:
         limit: int,
         batch: int = 32,
     ) -> list[list[int]]:
-        """Decode greedily until a stop token or ``limit`` tokens; the stop is left out."""
+        """Decode greedily up to a stop token, which is left out, or ``limit`` tokens."""
         decoded: list[list[int]] = [[] for _ in readings]
         for places in batches_by_length([reading.length for reading in readings], batch):
             for tokens in self.steps([readings[place] for place in places], limit):
@@ -224,12 +225,11 @@ class PromptReader:
         choose: Callable[[torch.Tensor, int], torch.Tensor] = lambda logits, _: logits.argmax(-1),
         begin: Sequence[Sequence[int]] | None = None,
     ) -> Iterator[list[int | None]]:
-        """Decode as :meth:`decode` does, side by side, and yield each step's tokens.
+        """Decode all readings in one batch, and yield each step's tokens, None for ended answers.
 
-        They are None for an answer that has ended. The adapter that acts may change between steps;
-        the keys and values so far stay as they are. choose: the next tokens [batch] from logits
-        [batch, vocabulary] and the step's number. begin: instead of the invocation, as many tokens
-        for every row.
+        The adapter may change between steps; the keys and values so far stay as they are. choose:
+        returns the next tokens [batch] for logits [batch, vocabulary] and the step's number. begin:
+        tokens in place of the invocation, equally many in every row.
         """
         first = [self.form.invocation] * len(readings) if begin is None else begin
         ids = torch.tensor([list(row) for row in first], device=self._device)
@@ -256,9 +256,10 @@ class PromptReader:
         present: torch.Tensor,
         places: tuple[Sequence[int], Sequence[int]],
     ) -> torch.Tensor:
-        """Logits [places, vocabulary] at rows and columns of tokens behind the prompts.
+        """Logits [places, vocabulary] of new tokens ``ids`` after the prompts and cached tokens.
 
-        present: [batch, tokens behind the prompts so far], 0 where a row is padded.
+        present: [batch, tokens after the prompts, the new ones included], 0 where padded; places:
+        the rows and the columns of ``ids`` whose logits are computed.
         """
         start, longest = len(self.form.prefix), max(reading.length for reading in readings)
         lengths = torch.tensor([reading.length for reading in readings], device=ids.device)
@@ -295,9 +296,9 @@ class PromptReader:
 
     @contextlib.contextmanager
     def own_prefix(self) -> Iterator[None]:
-        """Within the block the common prefix is read by the model as it acts there.
+        """Within the block, use a common prefix read by the model as it is now, adapter included.
 
-        Outside its keys and values are the untouched model's.
+        After the block, its keys and values are the untouched model's again.
         """
         with torch.no_grad():
             untouched, self._prefix = self._prefix, self._read_prefix()
@@ -308,9 +309,10 @@ class PromptReader:
 
     @contextlib.contextmanager
     def trained_prefix(self) -> Iterator[None]:
-        """As :meth:`own_prefix`, for passes with gradients; they reach what read the prefix too.
+        """As :meth:`own_prefix`, with gradients that flow through the reading of the prefix, too.
 
-        When the block ends without an error, and every pass has gone backward within it.
+        Backward passes must be made within the block. They give gradients in the prefix's keys and
+        values, which are sent on through its reading when the block ends without an error.
         """
         with torch.enable_grad():
             read = self._read_prefix()
@@ -327,7 +329,7 @@ class PromptReader:
         torch.autograd.backward([side for side, _ in reached], [leaf.grad for _, leaf in reached])
 
     def ensure_prefix(self) -> tuple[Layer, ...]:
-        """The keys and values of the common prefix, computed once."""
+        """The keys and values of the common prefix, computed at the first call."""
         if self._prefix is None:
             with torch.no_grad():
                 self._prefix = self._read_prefix()
@@ -336,34 +338,33 @@ class PromptReader:
     def _read_prefix(self) -> tuple[Layer, ...]:
         cache = DynamicCache()
         ids = torch.tensor([self.form.prefix], device=self._device)
-        # transformers hooks the layers that it finds when states are first asked for: all now.
+        # When states are first asked for, transformers hooks the layers it finds: all of them now.
         self.model.base_model(ids, past_key_values=cache, output_hidden_states=True)
         return _layers(cache)
 
 
 def batches_by_length(lengths: Sequence[int], batch: int) -> Iterator[list[int]]:
-    """The places of rows of these lengths, the shortest first, ``batch`` at once."""
+    """Yield the indices of rows with these lengths, shortest first, ``batch`` at a time."""
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     for begin in range(0, len(order), batch):
         yield order[begin : begin + batch]
 
 
 def _layers(cache: Any) -> tuple[Layer, ...]:
-    """The keys and values that a cache holds, a pair a layer."""
     return tuple((layer.keys, layer.values) for layer in cache.layers)
 
 
 def _states_at(
     depths: Sequence[int], hidden: Sequence[torch.Tensor], row: int, tokens: int
 ) -> torch.Tensor:
-    """The first hidden states of a row: [len(depths), tokens, d]."""
+    """The hidden states of a row's first ``tokens``: [len(depths), tokens, d]."""
     return torch.stack([hidden[depth][row, :tokens] for depth in depths])
 
 
 def _right_padded(
     tokens: Sequence[Sequence[int]], device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Token ids [batch, longest], padded with 0 on the right, and where they are present."""
+    """Token ids [batch, longest], padded with 0 on the right, and their mask, 1 for a token."""
     longest = max(map(len, tokens))
     ids = torch.tensor([[*row, *[0] * (longest - len(row))] for row in tokens], device=device)
     present = torch.tensor(
@@ -374,11 +375,11 @@ def _right_padded(
 
 @contextlib.contextmanager
 def logits_at(model: Any, rows: Sequence[int], columns: Sequence[int]) -> Iterator[None]:
-    """Within the block a pass gives logits [1, places, vocabulary], at these rows and columns.
+    """Within the block, passes give logits [1, places, vocabulary], at these rows and columns only.
 
-    The head at all tokens costs as much as the decoder does, in a small model. transformers' own
-    ``logits_to_keep`` takes the same columns of every row, and torch then multiplies a copy of the
-    head for each row.
+    In a small model the head costs as much at all tokens as the decoder. transformers' own
+    ``logits_to_keep`` takes the same columns of every row, and torch then multiplies by a copy of
+    the head for each row.
     """
     head = model.get_output_embeddings()
 

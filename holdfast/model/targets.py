@@ -1,4 +1,4 @@
-"""Which linear maps of a model are adapted."""
+"""The linear maps of a model that LoRA adapts."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def target_maps(model: Any, settings: LoraSettings) -> dict[str, Any]:
-    """The linear maps that are adapted, by name, never the output layer, nor those of images.
+    """The linear maps to adapt, by name; never the output head or a map that reads images.
 
-    Raises HoldfastError when no map has a target's name, a layer has none, or one is narrower
-    than the rank.
+    Raises HoldfastError if no map has a target's name, one of the chosen layers has no such map, or
+    the rank exceeds the smaller side of a map.
     """
     head, targets = model.get_output_embeddings(), settings.targets
     reads_text = set(_text_part(model).modules())
@@ -56,13 +56,13 @@ def target_maps(model: Any, settings: LoraSettings) -> dict[str, Any]:
 
 
 def _text_part(model: Any) -> Any:
-    """What reads text in a model that also has layers for images; else the model."""
+    """The decoder of a model that also has layers for images; else the model itself."""
     config = getattr(model, "config", None)
     return model if config is None or config.get_text_config() is config else model.get_decoder()
 
 
 def _layer(name: str) -> int | None:
-    """The number of the layer in which a map is: the first number in its name."""
+    """The number of a map's layer: the first number in its name, None if it has none."""
     return next((int(part) for part in name.split(".") if part.isdecimal()), None)
 
 

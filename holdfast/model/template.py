@@ -1,4 +1,4 @@
-"""How items are written for a model: in the paper's form, or in the model's own chat template."""
+"""The template of a model's items: the paper's form, or the model's own chat template."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from holdfast.streams.template import Form, Template
 
 
 class Stopping(Protocol):
-    """A model with its tokenizer, and the tokens that end a generation."""
+    """A model's tokenizer, and the tokens that end a generation."""
 
     tokenizer: Any
     stop_tokens: frozenset[int]
 
 
 def template_for(settings: Template.Config, model: Stopping) -> Template:
-    """The template of the settings; in the chat form the end of a turn stops the model from now on.
+    """The template of the settings; in the chat form its end of a turn becomes a stop token.
 
-    Raises HoldfastError for the chat form of a model that has none which could be used.
+    Raises HoldfastError for the chat form if the model has no usable chat template.
     """
     template = template_of(settings, model.tokenizer)
     if settings.form == "chat":
@@ -29,14 +29,14 @@ def template_for(settings: Template.Config, model: Stopping) -> Template:
 
 
 def texts_of(settings: Template.Config, tokenizer: Any) -> str:
-    """The sha256 of a chat form's texts around a question and its answer."""
+    """The sha256 of the texts that a template puts around a question and its answer."""
     form = template_of(settings, tokenizer).form
     opening = [form.opening] if form.opening else []
     return sha256_of([form.before, form.between, *opening, form.end])
 
 
 def template_of(settings: Template.Config, tokenizer: Any) -> Template:
-    """The template of the settings for a tokenizer; raises as :func:`template_for` does."""
+    """The template of the settings; raises HoldfastError as :func:`template_for` does."""
     if settings.form == "paper":
         return Template(settings)
     if not getattr(tokenizer, "chat_template", None):

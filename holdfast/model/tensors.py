@@ -1,4 +1,4 @@
-"""Tensors with a note in one file, written atomically; digests are checked when they are read."""
+"""Tensors and a JSON note in one file, written atomically, with digests that reading checks."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from holdfast.core.own import regular
 def write_tensors(
     path: Path, tensors: dict[str, torch.Tensor], note: Any = None, *, parents: bool = False
 ) -> None:
-    """Write tensors and a JSON note; ``parents``: as of :func:`holdfast.core.files.atomic_write`.
+    """Write tensors and a JSON note; ``parents``: as in :func:`holdfast.core.files.atomic_write`.
 
-    Raises HoldfastError where the file cannot be written.
+    Raises HoldfastError if the file cannot be written.
     """
     digests = {name: _digest(tensors[name]) for name in sorted(tensors)}
     metadata = {"holdfast": json.dumps({"note": note, "sha256": digests})}
     with atomic_write(path, in_folder=True, parents=parents) as temporary:
         try:
             save_file(tensors, temporary, metadata=metadata)
-        except SafetensorError as error:  # a full disk is an error of safetensors' own
+        except SafetensorError as error:  # safetensors has its own error for a full disk
             raise OSError(str(error)) from error
-        # safetensors makes files that only their owner may read; use the folder's permissions.
+        # safetensors makes files that only their owner may read; take the folder's permissions.
         with contextlib.suppress(OSError):
             temporary.chmod(path.parent.stat().st_mode & 0o666)
 
@@ -39,13 +39,13 @@ def write_tensors(
 def read_tensors(path: Path, only: str | None = None) -> tuple[dict[str, torch.Tensor], Any]:
     """Read the tensors, or only one of them, and the note.
 
-    Raises ValueError, in one line, where the file is missing or is not what was written.
+    Raises ValueError, in one line, if the file is missing or differs from what was written.
     """
     try:
         with safe_open(regular(path), framework="pt") as file:
             names = file.keys() if only is None else [only]
-            # A file's tensors lie at any address, where products may round otherwise than before
-            # they were written; a copy lies as all others do.
+            # A tensor in a file may have any address, and products with it may round otherwise than
+            # with the one that was written; a copy is aligned like other tensors.
             tensors = {name: file.get_tensor(name).clone() for name in names}
             metadata = json.loads((file.metadata() or {})["holdfast"])
         for name, tensor in tensors.items():

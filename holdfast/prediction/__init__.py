@@ -1,1 +1,1 @@
-"""What a run will take: memory counted and seconds measured on a step of its shape, and disk."""
+"""Predict a run's memory, counted on fake tensors, its seconds, measured, and its disk space."""

@@ -1,4 +1,4 @@
-"""The seconds of a task by phase, and of a stream: how often each pass is made, at its pace."""
+"""Predicted seconds of a task by phase, and of a stream: measured passes times their number."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from holdfast.prediction.workload import Rehearsal, Workload
 
 Clock = Callable[[], float]
 
-_MOMENT = 1.0  # seconds after which a part of a pass is enough; the rest is taken in proportion
+_MOMENT = 1.0  # seconds; a part of a pass that takes as long is scaled up to the whole pass
 
 
 @dataclass(frozen=True)
 class Seconds:
-    """Every sample reaches its limit, and no answer has to be decoded.
+    """Predicted seconds of a run, if every sample has full length and no answer is decoded.
 
-    step: seconds of a minibatch; verifying: of a pass of the evaluation; sampling: of
-    one sequence.
+    step: of a minibatch; verifying: of an evaluation pass; sampling: of one sequence.
     """
 
     work: Workload
@@ -34,7 +33,7 @@ class Seconds:
     def measured(
         cls, memory: Memory, device: torch.device, clock: Clock = time.perf_counter
     ) -> Seconds:
-        """On a device that is here, with made-up weights, on which seconds do not depend."""
+        """Measure on a device of this machine, with random weights: their values do not matter."""
         work, timed = memory.work, partial(_timed, device, clock)
         model = Rehearsal(work, memory.precision).place(device)
 
@@ -50,7 +49,7 @@ class Seconds:
         )
 
     def of_task(self, task: int) -> dict[str, float]:
-        """By phase; the first task has no past."""
+        """The seconds of each phase of the task with this number, from 1; the first has no past."""
         work, past = self.work, task > 1
         current, replayed, general = (rows * length for rows, length in work.minibatch(work.rows))
         whole, in_task = current + replayed + general, current + replayed * past + general
@@ -61,14 +60,14 @@ class Seconds:
             "sampling": self.sampling * (work.writes if past else work.general.rows),
             "teacher": a_token * (work.asks if past else work.general.rows * work.general.length),
             "training": work.minibatches(task) * self.step * in_task / whole,
-            # There, back, and the outer products.
+            # Forward, backward and outer products: together as long as four forward passes.
             "curvature": 4 * read * a_token * (work.kfac + bool(work.positions)),
             "evaluation": self._asking(task + (work.config.evaluation.rows != "horizon")),
         }
         return {phase: seconds for phase, seconds in phases.items() if seconds}
 
     def whole(self) -> float:
-        """Of the whole stream with all its rows."""
+        """The seconds of the whole stream, with all rows of its matrix."""
         tasks, unseen = self.work.tasks, self.work.config.evaluation.rows != "horizon"
         tasks_phases = [self.of_task(task) for task in range(1, tasks + 1)]
         learning = sum(sum(phases.values()) - phases["evaluation"] for phases in tasks_phases)
@@ -81,9 +80,9 @@ class Seconds:
 def _timed(
     device: torch.device, clock: Clock, make: Callable[[int], Callable[[], None]], whole: int
 ) -> float:
-    """Seconds of a pass over ``whole`` rows; ``make`` prepares one over so many.
+    """Seconds of a pass over ``whole`` rows. make: prepares a pass over a number of rows.
 
-    Of a growing part, until it takes a moment; then in proportion.
+    Measures a growing part until it takes ``_MOMENT``, and scales it up.
     """
     rows, spent = min(1, whole), 0.0
     while rows:

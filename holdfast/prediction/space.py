@@ -1,7 +1,7 @@
-"""What a run takes: the most memory of each phase of the last task, and its files, in bytes.
+"""Predicted bytes of a run: the peak memory of each phase of the last task, and its files.
 
-Weights, factors and what mechanisms keep follow from their shapes. What a pass takes is counted on
-fake tensors of a model of one layer and of two; the difference is taken for each further layer.
+The sizes of weights, factors and mechanisms' states follow from their shapes. The memory of a pass
+is counted on fake tensors, with one layer and with two; each further layer adds the difference.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from holdfast.prediction.workload import Rehearsal, Workload
 Parts = dict[str, int]
 
 _HEADER = 115  # bytes of a tensor's name, type, shape and place in a file
-_CELL = 28  # bytes of an entry of the matrix, which stands in two files
+_CELL = 28  # bytes of an entry of the matrix, in two files together
 _LOG, _TERM = 600, 40  # bytes of a task's line in the log, and of a term's mean in one epoch
 # Maps of one layer that read the same tensor, and so share the S of their curvature.
 _READ_TOGETHER = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
-_STORED = {"int8": 1.0, "nf4": 0.5625}  # bytes of a quantized weight; nf4 has a scale for 64
+_STORED = {"int8": 1.0, "nf4": 0.5625}  # bytes of a quantized weight; nf4: a scale per 64 weights
 
 
 class LiveTensors(TorchDispatchMode):
-    """Within it, the bytes of the tensors that operations make. live: now; peak: the most."""
+    """Counts the bytes of tensors that operations create in its block. live: now; peak: most."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -59,14 +59,14 @@ class LiveTensors(TorchDispatchMode):
 
 
 class Memory:
-    """The memory of one configuration; precision: of the model.
+    """The predicted memory of a run, in bytes. precision: the name of the model's dtype.
 
-    available: bytes of the device, which bound how many sequences are sampled at once, or None.
+    available: bytes of the device, which limit how many sequences are sampled at once; or None.
     """
 
     def __init__(self, work: Workload, precision: str, available: int | None) -> None:
         self.work, self.precision, self.available = work, precision, available
-        self.sample = work.config.sampling.max_new_tokens + 1  # tokens with the first
+        self.sample = work.config.sampling.max_new_tokens + 1  # tokens, the first included
         whole = Rehearsal(work, precision)
         self.layers, self.maps = len(whole.stack), whole.maps
         self.dense = sum(d_in * d_out for d_in, d_out in self.maps.values())
@@ -74,24 +74,24 @@ class Memory:
         outputs = sum(d_out for _, d_out in self.maps.values())
         self.vocabulary, self.width = whole.head.weight.shape
         self.scalar: int = whole.head.weight.itemsize
-        self.wide = max(4, self.scalar)  # of a factor and of all that is kept for it
+        self.wide = max(4, self.scalar)  # bytes of a number in factors and in states for them
         self.trainable = sum(
             parameter.numel() for parameter in whole.peft.parameters() if parameter.requires_grad
         )
         self.vector = self.wide * self.trainable
         numbers = curvature_numbers(_readers(self.maps), work.config.curvature)
-        self.curvature = self.wide * numbers * work.kfac  # of S and G of all adapted maps
+        self.curvature = self.wide * numbers * work.kfac  # S and G of all adapted maps
         self.positions = self.wide * work.positions * (self.inputs + outputs)
         self.parameters = whole.peft.num_parameters() - self.trainable
         small = _STORED.get(work.config.backbone.quantization, self.scalar)
         in_layers = sum(weight.numel() for weight in whole.stack.parameters()) - self.trainable
         self.weights = round(self.scalar * self.parameters - (self.scalar - small) * in_layers)
         self.masters = small < 4 and work.config.lora.merge_precision == "float32"
-        self.token = bytes_per_token(whole.model)  # keys and values
+        self.token = bytes_per_token(whole.model)  # keys and values of one token
 
     @cached_property
     def phases(self) -> dict[str, Parts]:
-        """The peak of each phase, by part, in the order of a task."""
+        """The peak bytes of each phase by part; the phases are in the order of a task."""
         work, settings = self.work, self.work.config.evaluation
         logits = (self.scalar + 20) * self.rows * self.vocabulary  # logits, p and its ranks
         length = round(work.mean - work.answer) + settings.max_new_tokens
@@ -106,7 +106,7 @@ class Memory:
                 "paths": 3 * self.vector * work.needs("fit_gradient"),
                 "a step": step,
             },
-            # S and G of the task, and their mean with the past's.
+            # S and G of the task, and the mean of these and the past's.
             "boundary": {"new S and G": 2 * self.curvature, "a pass": step * reads_curvature},
             "evaluation": {"a pass": verifying, "keys and values": rows * length * self.token},
         }
@@ -118,7 +118,7 @@ class Memory:
 
     @cached_property
     def always(self) -> Parts:
-        """What is always there: weights, factors with their gradient, and states."""
+        """Bytes in memory in every phase: weights, factors with their gradients, and states."""
         config, composition = self.work.config, self.work.config.composition
         folds = config.allocation().after_task != "keep"
         of_rule = {"olora": config.lora.rank, "osrm": 1}.get(composition.allocation, 0)
@@ -136,14 +136,14 @@ class Memory:
 
     @property
     def general(self) -> int:
-        """Bytes of the general text that an anchor holds: hidden states, and tokens."""
+        """Bytes of the general text that an anchor keeps: hidden states and tokens."""
         rows, length = self.work.general
         size: int = rows * length * (self.scalar * self.width + 8)
         return size
 
     @cached_property
     def rows(self) -> int:
-        """Sequences that are sampled at once: what half of the free memory has room for."""
+        """How many sequences are sampled at once: at most what half of the free memory holds."""
         writes = max(self.work.writes, self.work.general.rows)
         rows = min(self.work.config.sampling.batch, writes)
         if self.available is None or not rows:
@@ -153,7 +153,7 @@ class Memory:
 
     @cached_property
     def passes(self) -> tuple[int, int]:
-        """Bytes that going there and back on a minibatch takes, and a pass of the evaluation."""
+        """Bytes of a forward and backward pass on a minibatch, and of an evaluation pass."""
         single, double = self._on_layers(1), self._on_layers(2)
         step, verifying = (
             a + (self.layers - 1) * max(0, b - a) for a, b in zip(single, double, strict=True)
@@ -175,7 +175,7 @@ class Memory:
 
 
 def _readers(maps: dict[str, tuple[int, int]]) -> Iterable[tuple[int, list[int]]]:
-    """Of each tensor that maps read: d_in, and the d_out of each of them."""
+    """For each tensor that maps read: its width d_in, and the d_out of each of these maps."""
     readers: dict[tuple[str, tuple[str, ...]], tuple[int, list[int]]] = {}
     for name, (d_in, d_out) in maps.items():
         parent, _, child = name.rpartition(".")
@@ -185,13 +185,13 @@ def _readers(maps: dict[str, tuple[int, int]]) -> Iterable[tuple[int, list[int]]
 
 
 def written(memory: Memory, task: int) -> Parts:
-    """The state's files that the commit after a task adds, by kind.
+    """Bytes of the state's files that the commit after a task adds, by kind.
 
-    What an anchor refers to is the task's factors, which have their own file.
+    ``si`` and ``online_ewc`` refer to the task's factors, which are not stored again for them.
     """
     config, header = memory.work.config, _HEADER * len(memory.maps)
     anchors = set(config.composition.anchors)
-    keeps_curvature = config.kfac.source == "own"  # else S and G come anew from what is sampled
+    keeps_curvature = config.kfac.source == "own"  # else S and G are taken anew from samples
     merges_in = memory.wide if config.lora.merge_precision == "float32" else memory.scalar
     return {
         "factors": memory.vector + 2 * header,
@@ -207,9 +207,9 @@ def written(memory: Memory, task: int) -> Parts:
 
 
 def at_end(memory: Memory) -> Parts:
-    """Everything in the directory after the last task, by kind.
+    """Bytes of everything in the directory after the last task, by kind.
 
-    The state of a merged model is the factors since the last copy of the dense matrices.
+    A merged model is stored as a copy of the dense matrices and the factors of the tasks since.
     """
     work, config, last = memory.work, memory.work.config, memory.work.tasks
     copied, new = _copied(memory, last), written(memory, last)
@@ -226,7 +226,7 @@ def at_end(memory: Memory) -> Parts:
 
 
 def _copied(memory: Memory, task: int) -> int:
-    """The task after which the dense matrices were last copied, 0 for none."""
+    """The task after which the dense matrices were last copied, 0 if never."""
     config = memory.work.config
     merges = config.allocation().after_task == "merge"
     return task - task % config.keep.snapshot_every if merges else 0

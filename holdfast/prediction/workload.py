@@ -1,8 +1,8 @@
-"""What a run does: its sequences, minibatches and samples, and its passes as a plain script.
+"""What a run does: the numbers of its sequences, minibatches and samples, and its passes.
 
-The passes are those of transformers, PEFT's LoRA and AdamW on a model of the run's shape. With
-made-up weights on a device they are measured; on fake tensors, which have shapes and no values,
-their memory is counted. Neither needs the weights of the model.
+The passes use transformers, PEFT's LoRA and AdamW on a model of the run's shape. Their seconds are
+measured on a device with random weights; their memory is counted on fake tensors, which have shapes
+and no values. Neither needs the weights of the model.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from holdfast.model.lora import with_lora
 from holdfast.model.template import template_of
 from holdfast.streams import Stream
 
-_READ = 2000  # items whose tokens are counted
-_LOGITS_AT_ONCE = 1 << 24  # a loss projects so many at a time, and again on its way back
+_READ = 2000  # most items whose tokens are counted
+_LOGITS_AT_ONCE = 1 << 24  # logits that a loss computes at a time, and again in backward
 
 
 class Grid(NamedTuple):
-    """Sequences side by side: rows, and the tokens of each with its padding."""
+    """The shape of a batch: its sequences, and the tokens of each, padding included."""
 
     rows: int
     length: int
@@ -40,8 +40,8 @@ class Grid(NamedTuple):
 
 @dataclass(frozen=True)
 class Workload:
-    """tasks: of the stream; items: of its largest task; lengths: tokens of training sequences in
-    ascending order; mean: of them; answer: mean tokens of an answer.
+    """The size of a run. tasks: of the stream; items: of its largest task; lengths: tokens of its
+    sequences, ascending; mean: their mean before truncation; answer: mean tokens of an answer.
     """
 
     config: RunConfig
@@ -53,7 +53,7 @@ class Workload:
 
     @classmethod
     def of(cls, config: RunConfig, stream: Stream, tokenizer: Any) -> Workload:
-        """Of a stream, or of as many of its items as are enough."""
+        """The work on a stream; lengths are those of evenly spaced items, if it has many."""
         all_items = [item for task in stream.tasks for item in task.items]
         items = all_items[:: -(-len(all_items) // _READ)]
         template = template_of(config.template, tokenizer)
@@ -72,14 +72,14 @@ class Workload:
         )
 
     def needs(self, need: str) -> int:
-        """What an anchor of the method needs most, by the name of a field of ``Needs``."""
+        """The highest value of a field of ``Needs`` among the method's anchors, 0 without any."""
         return max(
             [int(getattr(anchor.needs, need)) for anchor in self.config.anchors()], default=0
         )
 
     @property
     def kfac(self) -> bool:
-        """Whether S and G are taken."""
+        """Whether S and G are computed."""
         return "kfac" in self.config.composition.anchors
 
     @property
@@ -92,7 +92,7 @@ class Workload:
 
     @property
     def writes(self) -> int:
-        """Sequences that are sampled before every task but the first, each taken to be whole."""
+        """How many sequences are sampled before every task but the first."""
         draws = self.needs("curvature") or (self.needs("replay") and not self.needs("stored"))
         return self.config.sampling.samples * draws + self.config.sampling.general * (
             self.kfac or bool(self.positions)
@@ -100,7 +100,7 @@ class Workload:
 
     @property
     def replayed(self) -> Grid:
-        """All sequences that a task replays."""
+        """All sequences that a task replays; samples have full length."""
         if stored := self.needs("stored"):
             return Grid(stored, round(self.mean))
         return Grid(
@@ -110,19 +110,20 @@ class Workload:
 
     @property
     def general(self) -> Grid:
-        """All general text that is written before the first task and distilled in every one."""
+        """All general text that is sampled before the first task and distilled in every task."""
         texts = self.config.general.texts * self.needs("general")
         return Grid(texts, self.config.sampling.max_new_tokens + 1)
 
     @property
     def asks(self) -> int:
-        """Tokens of which the previous model's states are kept: what is replayed and distilled."""
+        """Tokens for which the previous model's states are kept: replayed and distilled ones."""
         current = round(self.items * self.mean) * self.needs("teacher")
         return self.replayed.rows * self.replayed.length + current
 
     def minibatch(self, rows: int) -> tuple[Grid, Grid, Grid]:
-        """Of so many sequences, their lengths evenly spread over the stream's, padded to the
-        longest; what is replayed beside them; and general text.
+        """The batches of a step: ``rows`` sequences of the task, replay, and general text.
+
+        The task's sequences are spread evenly over the stream's lengths, padded to the longest.
         """
         place = int((rows - 0.5) / rows * len(self.lengths))
         beside = min(rows, self.replayed.rows) * self.config.replay.minibatches_per_step
@@ -134,7 +135,7 @@ class Workload:
         )
 
     def minibatches(self, task: int) -> int:
-        """Of a whole task, which joint training takes together with all before it."""
+        """How many minibatches a task has; joint training adds the items of all earlier tasks."""
         items = self.items * (task if self.needs("joint") else 1)
         optim = self.config.optim
         epochs = optim.epochs_of(items) + optim.cooldown_of(items)
@@ -142,18 +143,18 @@ class Workload:
 
     @property
     def rows(self) -> int:
-        """Sequences of a minibatch."""
+        """Sequences in a minibatch."""
         return min(self.config.optim.batch_size, self.items)
 
     @property
     def verified(self) -> Grid:
-        """The questions that one pass of the evaluation verifies."""
+        """The batch of questions that one evaluation pass verifies."""
         at_once = max(1, self.config.evaluation.tokens_per_batch // self.lengths[-1])
         return Grid(min(at_once, self.tasks * self.items), self.lengths[-1])
 
     @property
     def asked(self) -> int:
-        """How many tasks are asked in all rows together, without those before they are learned."""
+        """How many tasks all rows ask together, not counting tasks that are not yet learned."""
         rows = self.config.evaluation.rows
         if rows == "horizon":
             return self.tasks
@@ -163,10 +164,10 @@ class Workload:
 
 
 class Rehearsal:
-    """A model of the configured shape with its factors; maps: (d_in, d_out) of those adapted."""
+    """A model of the configured shape with its factors. maps: (d_in, d_out) of adapted maps."""
 
     def __init__(self, work: Workload, precision: str, layers: int | None = None) -> None:
-        """On the meta device; layers: only the first ones, None for all."""
+        """Build it on the meta device. layers: how many of the first ones, None for all."""
         self.work = work
         backbone, lora = work.config.backbone, work.config.lora
         self.model: Any = load_shape(backbone.name, backbone.revision).to(getattr(torch, precision))
@@ -193,7 +194,7 @@ class Rehearsal:
         }
 
     def place(self, device: torch.device) -> Rehearsal:
-        """Make the weights up on a device, and return itself."""
+        """Put random weights on a device; return self."""
         self.device = device
         self.peft.to_empty(device=device)
         for tensor in (*self.peft.parameters(), *self.peft.buffers()):
@@ -206,14 +207,14 @@ class Rehearsal:
         return self
 
     def step(self, rows: int) -> None:
-        """A training step on a minibatch of so many sequences."""
+        """A training step on a minibatch of ``rows`` sequences."""
         self.gradient(rows)
         nn.utils.clip_grad_norm_(self.factors, 1.0)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=False)
 
     def gradient(self, rows: int) -> None:
-        """There and back: the fit term, and what is distilled of the previous model."""
+        """The forward and backward passes of a step: the fit term and the distillation terms."""
         self.peft.train()
         soft = self.work.config.replay.loss == "soft" and not self.work.needs("stored")
         minibatch, replayed, general = self.work.minibatch(rows)
@@ -225,7 +226,7 @@ class Rehearsal:
         if general.rows:
             loss = loss + self._loss(self._hidden(general), self._divergence)
         if self.work.needs("teacher"):
-            if self.work.needs("fit_gradient"):  # that of the fit term comes alone
+            if self.work.needs("fit_gradient"):  # the fit term has its own backward pass
                 loss.backward(retain_graph=True)
                 loss = torch.zeros_like(loss)
             loss = loss + self._loss(current, self._divergence)
@@ -233,20 +234,20 @@ class Rehearsal:
 
     @torch.no_grad()
     def forward(self, grid: Grid) -> None:
-        """A pass without a way back, with the argmax at every position."""
+        """A forward pass without gradients, with the argmax at every position."""
         self.peft.eval()
         for piece in self._hidden(grid).split(self._at_once()):
             self.head(piece).argmax(dim=-1)
 
     @torch.no_grad()
     def sampling(self, rows: int) -> Callable[[], None]:
-        """A function that samples a token in the middle of so many sequences."""
+        """Return a function that samples a token in the middle of each of ``rows`` sequences."""
         self.peft.eval()
         ids = torch.zeros(rows, 1, dtype=torch.long, device=self.device)
         cache = self.model(input_ids=ids, use_cache=True).past_key_values
         middle = self.work.config.sampling.max_new_tokens // 2
         for number, layer in enumerate(cache.layers):
-            if isinstance(getattr(layer, "keys", None), Tensor):  # else it does not grow
+            if isinstance(getattr(layer, "keys", None), Tensor):  # other layers do not grow
                 past = (tensor.repeat(1, 1, middle, 1) for tensor in (layer.keys, layer.values))
                 cache.update(*past, number)
 
@@ -266,7 +267,7 @@ class Rehearsal:
         return states[:, :-1].flatten(0, 1)
 
     def _loss(self, hidden: Tensor, loss: Callable[[Tensor], Tensor]) -> Tensor:
-        """The mean of a loss over hidden states, a piece at a time."""
+        """The mean of a loss over hidden states, computed piece by piece."""
         pieces = hidden.split(self._at_once())
         losses = [checkpoint(loss, piece, use_reentrant=False) for piece in pieces]
         return torch.stack(losses).sum() / len(hidden)
@@ -276,7 +277,7 @@ class Rehearsal:
         return F.cross_entropy(self.head(hidden).float(), targets, reduction="sum")
 
     def _divergence(self, hidden: Tensor) -> Tensor:
-        teacher = self.head(hidden.detach()).float().softmax(dim=-1)  # of states that were kept
+        teacher = self.head(hidden.detach()).float().softmax(dim=-1)  # a run keeps its states
         student = self.head(hidden).float().log_softmax(dim=-1)
         return F.kl_div(student, teacher, reduction="sum")
 

@@ -31,13 +31,13 @@ def recipe_text(name: str) -> str:
 def recipe(name: str, dataset: str | None = None) -> dict[str, Any]:
     """The nested values of a recipe, ready for a configuration.
 
-    dataset: apply what the recipe sets otherwise on the data set of this name, if anything.
+    dataset: apply the recipe's special settings for the data set of this name, if it has any.
     """
     return on_dataset(yaml.safe_load(recipe_text(name)), dataset)
 
 
 def on_dataset(values: dict[str, Any], dataset: str | None) -> dict[str, Any]:
-    """The values without their section ``datasets``, of which those of one data set win."""
+    """Apply the settings of one data set from the section ``datasets``; drop the section."""
     values = dict(values)
     own = (values.pop("datasets", None) or {}).get(dataset, {})
     for section, settings in own.items():

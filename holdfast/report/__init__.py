@@ -1,7 +1,7 @@
 """Figures and pages of finished results: functions that take the library's tables and objects.
 
-Each ``plot_`` function returns a ``matplotlib.figure.Figure`` and leaves pyplot alone: a notebook
-shows it where it stands last in a cell, ``savefig`` writes it. Never imports torch.
+Each ``plot_`` function returns a ``matplotlib.figure.Figure`` and does not use pyplot: a notebook
+shows it as the last value of a cell, ``savefig`` writes it. Never imports torch.
 """
 
 from holdfast.report.bars import plot_capability, plot_evaluation, plot_samples

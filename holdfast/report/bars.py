@@ -1,4 +1,4 @@
-"""Bars: general capability, who is in the samples, what a memory knows and keeps."""
+"""Bar charts of general capability, of a run's samples and of a memory's evaluation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.report import names, style
 
 _COLOURS = (names.BLUE, names.ORANGE, names.GREEN, names.PURPLE, names.SKY, names.GREY)
 _GROUP = 0.84  # width of a group of bars; 1 leaves no gap
-# Samples: items word for word, learned questions answered otherwise, and the rest.
+# Kinds of samples: items word for word, learned questions answered otherwise, and the rest.
 KINDS = {"right": names.BLUE, "chimeras": names.VERMILION, "other": names.PALE}
 
 _SIDES = (
@@ -42,9 +42,9 @@ _PARTS = {
         "untaught_taught_answer": "same entity, other relation",
     },
 }
-_ROW, _FRAME = 0.42, 0.42  # inches: of a measure; of a panel's title and axis
-_THICK = 0.25  # of a bar; a measure has 1
-_ROOM = 1.12  # of the axis; bars end at 1, and their numbers need the room
+_ROW, _FRAME = 0.42, 0.42  # inches: for a measure; for a panel's title and axis
+_THICK = 0.25  # of a bar, where a measure has 1
+_ROOM = 1.12  # end of the axis: bars end at 1, and their numbers need room
 
 
 def plot_capability(capability: pd.DataFrame) -> Figure:
@@ -53,8 +53,8 @@ def plot_capability(capability: pd.DataFrame) -> Figure:
     One panel per dataset, one group of bars per method, one bar per suite that has right answers;
     a line across a bar is the base model's.
 
-    capability: the table of that name, of ``analyse(study)``. Raises HoldfastError when it has no
-    such suite.
+    capability: the table ``capability`` of ``analyse(study)``. Raises HoldfastError when it has no
+    suite with right answers.
     Source: app:res-capability, fig:capability.
     """
     answered = capability[capability["unit"] == "share"]
@@ -83,7 +83,6 @@ def plot_capability(capability: pd.DataFrame) -> Figure:
 
 
 def _draw_suites(axes: Axes, rows: pd.DataFrame, colours: Mapping[str, str]) -> None:
-    """Draw one panel."""
     methods = list(dict.fromkeys(rows["method"]))
     score = rows.set_index(["method", "suite"])["value"]
     base = rows.set_index(["method", "suite"])["before"].dropna()
@@ -102,11 +101,12 @@ def _draw_suites(axes: Axes, rows: pd.DataFrame, colours: Mapping[str, str]) -> 
 
 
 def plot_samples(samples: pd.DataFrame, by_age: pd.DataFrame) -> Figure:
-    """A row a data set and method. Left: the share that asks a task, by its age; right: how many
-    are right, mean over seeds, with the share of the learned items that is asked at all.
+    """Two panels per data set and method, with means over seeds. Left: the share of samples that
+    ask a task, by its age. Right: before each task, the shares of right samples, chimeras and
+    others, and of the learned items that are asked.
 
-    samples, by_age: the tables ``samples`` and ``samples_by_age``. Where all learned tasks are
-    rehearsed alike, the left bars fall slowly, as there are ever more tasks to share.
+    samples, by_age: the tables ``samples`` and ``samples_by_age``. If all learned tasks are
+    rehearsed alike, the left bars still fall slowly, as old tasks share samples with more others.
     Raises HoldfastError when no samples were kept.
     """
     style.refuse_empty(len(samples), "samples")
@@ -138,9 +138,9 @@ def plot_samples(samples: pd.DataFrame, by_age: pd.DataFrame) -> Figure:
 def plot_evaluation(values: Mapping[str, Any]) -> Figure:
     """Bars of the questions answered right, above bars of those wrongly given a taught answer.
 
-    A measure that a side does not have is a dash; one that nobody has is left out.
+    A side without a measure gets a dash; a measure that no side has is left out.
 
-    values: as ``evaluation.json`` holds them. Raises HoldfastError when nothing was measured.
+    values: the contents of ``evaluation.json``. Raises HoldfastError when nothing was measured.
     """
     rows = values["rows"]
     parts = {}

@@ -1,4 +1,4 @@
-"""What changed in a memory, as a page with a picture."""
+"""The page that shows what changed in a memory, with its picture."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _FACTS = {
 def write_changes(values: Mapping[str, Any], folder: Path) -> Path:
     """Write ``diff.json`` and ``diff.html`` into a folder; return the page's path.
 
-    values: of :class:`holdfast.memory.changes.Changes`. The page loads no other file.
-    Raises HoldfastError where the folder cannot be written.
+    values: of :meth:`holdfast.memory.changes.Changes.values`. The page loads no other file.
+    Raises HoldfastError if the folder cannot be written.
     """
     write_json(folder / "diff.json", values, parents=True)
     drawn = inline_svg(plot_changes(values), "changes")
@@ -37,10 +37,10 @@ def write_changes(values: Mapping[str, Any], folder: Path) -> Path:
 
 
 def plot_changes(values: Mapping[str, Any]) -> Figure:
-    """Bars: how many facts are as they were, added, corrected and forgotten; and, where they were
-    asked, how many everyday questions are answered right before and after.
+    """Bars of the facts unchanged, added, corrected and forgotten, and of the everyday questions
+    answered right before and after, if any were asked.
 
-    values: as ``diff.json`` holds them.
+    values: the contents of ``diff.json``.
     """
     facts, answers = values["facts"], values["answers"]
     parts: list[tuple[str, dict[str, tuple[int, str]], int]] = []

@@ -1,4 +1,4 @@
-"""Recall by age, and of items by age, length and rehearsal: one line a method."""
+"""Line charts: recall of tasks by age, recall of items by age, length and rehearsal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _GROUPED = {
 
 
 def plot_survival(bands: pd.DataFrame, methods: Sequence[str] | None = None) -> Figure:
-    """R(a) of each method with the band of its seeds and its half-life, one panel per dataset.
+    """R(a) of each method with a band over its seeds and its half-life, one panel per dataset.
 
     The band goes from the lowest seed to the highest. A legend below each panel gives half-lives
     in tasks; ``>99`` means that the mean curve does not fall below half within 99 tasks.
@@ -77,10 +77,10 @@ def plot_survival(bands: pd.DataFrame, methods: Sequence[str] | None = None) -> 
 
 
 def plot_item_groups(table: pd.DataFrame) -> Figure:
-    """A row a data set: the share of items recalled, by age over all rows, and after the last task
-    by length and by how many samples asked the item, as far as these differ.
+    """The share of items recalled, one row of panels per data set: by age in all rows, and in the
+    last row by length and by how many samples asked the item, if the table has these.
 
-    table: ``items``, of the methods to draw. Raises HoldfastError when it is empty.
+    table: the table ``items``, with the methods to draw. Raises HoldfastError when it is empty.
     """
     style.refuse_empty(len(table), "items")
     datasets = names.datasets_in_order(table["dataset"])

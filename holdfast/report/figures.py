@@ -1,4 +1,4 @@
-"""The figures of a study, as far as it has the data for them, and the files they are written to."""
+"""Draw the figures for which a study has the data, and write them as files or inline SVG."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from holdfast.report.bars import plot_capability, plot_samples
 from holdfast.report.curves import plot_item_groups, plot_survival
 from holdfast.report.matrices import leading_methods, plot_matrices, plot_noise
 
-_PIXELS = 145  # of a screen, for an inch of a figure
+_PIXELS = 145  # of a screen, per inch of a figure
 
 Tables: TypeAlias = Mapping[str, pd.DataFrame]
-# By the figure's name: the table that it needs, and what draws it.
+# Figure name -> (name of the table that it needs, function that draws it).
 Figures: TypeAlias = Mapping[str, tuple[str, Callable[[Study, Tables], Figure]]]
 
 FIGURES: Figures = {
@@ -56,14 +56,14 @@ FIGURES: Figures = {
 
 @dataclass(frozen=True)
 class StudyFigures:
-    """figures: by name; absent: by name of a figure, why the study cannot give it."""
+    """figures: by name; absent: by name, why a figure cannot be drawn."""
 
     figures: Mapping[str, Figure]
     absent: Mapping[str, str]
 
 
 def study_figures(study: Study, analysis: Analysis, wanted: Figures = FIGURES) -> StudyFigures:
-    """Draw the figures for which there are the data.
+    """Draw those of the wanted figures for which the study has the data.
 
     Source: fig:survival, fig:matrices, fig:capability.
     """
@@ -81,12 +81,12 @@ def study_figures(study: Study, analysis: Analysis, wanted: Figures = FIGURES) -
 
 
 def shown_methods(table: pd.DataFrame, ranked: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the methods of each data set that a figure has room for.
+    """The rows of those methods that a figure has room for.
 
-    Of one data set a few, as :func:`holdfast.report.matrices.leading_methods` chooses; of several
-    three in each: vanilla, its strongest standalone mechanism, its strongest composition.
+    These are up to six methods of a single data set, or up to three of each of several, as
+    :func:`holdfast.report.matrices.leading_methods` chooses.
 
-    ranked: has the methods of each data set in the order of their Final. Source: fig:survival.
+    ranked: has the methods of each data set, the best Final first. Source: fig:survival.
     """
     datasets = ranked.groupby("dataset", sort=False)["method"]
     most = 6 if len(datasets) == 1 else 3
@@ -121,9 +121,7 @@ def save(figure: Figure, path: Path) -> list[Path]:
 
 
 class Svg(NamedTuple):
-    """What an SVG element is made of. name: for the ids of its parts; view: its viewBox; width:
-    in pixels of a screen; drawn: what is in it.
-    """
+    """An SVG element. name: begins its ids; view: its viewBox; width: in pixels; drawn: content."""
 
     name: str
     view: str
@@ -132,19 +130,19 @@ class Svg(NamedTuple):
 
 
 def inline_svg(figure: Figure, name: str) -> Svg:
-    """A figure for an HTML page, with text as text; equal figures are equal text.
+    """A figure as SVG for an HTML page, with text as text; equal figures give equal SVG.
 
-    name: of the figure, unique on the page.
+    name: unique on the page.
     """
     buffer = StringIO()
     unsaid = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         figure.savefig(buffer, format="svg", metadata=unsaid)
     _, view, drawn = re.split(r'<svg [^>]*viewBox="([^"]*)"[^>]*>', buffer.getvalue(), maxsplit=1)
-    # The page has this style, which would hold for all of it.
+    # This style would apply to the whole page; page.css has it for figures.
     drawn = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", drawn, count=1, flags=re.DOTALL)
-    # Groups of each figure are numbered anew, equal images alike; nothing refers to them.
+    # Ids of groups and of equal images recur in several figures, and nothing refers to them.
     drawn = re.sub(r'(<g|<image [^>]*?) id="[^"]*"', r"\1", drawn)
     drawn = re.sub(r"\n\s*", "\n", drawn.replace("</svg>", ""))
-    # Matplotlib has escaped the texts in it.
+    # Markup is safe, as matplotlib has escaped the texts.
     return Svg(name, view, round(_PIXELS * figure.get_figwidth()), Markup(drawn))

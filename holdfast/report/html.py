@@ -1,4 +1,4 @@
-"""Fill a page's template; the page loads no other file."""
+"""Fill the template of a page that loads no other file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 
 def filled(template: str, **values: Any) -> str:
-    """The text of a template of this room, in the frame that all pages have."""
+    """Render one of this package's templates, with the style that all pages share."""
     environment = Environment(
         loader=PackageLoader("holdfast.report", ""),
         autoescape=True,

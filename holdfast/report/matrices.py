@@ -27,16 +27,16 @@ CHAIN = ("vanilla", "replay", "replay_merge", "si_replay_merge", "si_sd_replay_m
 _ACROSS = 4  # heat maps in a row
 _PITCH = 1.08  # from one heat map to the next; each is 1 wide
 _BLUES = colormaps["Blues"]
-_NUMBERS = 24  # methods, of which the numbers can be read
+_NUMBERS = 24  # methods at most whose numbers can be read
 _CELL = 13  # points that a cell needs for its number, of three digits
 
 
 def plot_comparison(matrices: Mapping[str, RecallMatrix]) -> Figure:
-    """Recall matrices beside each other, four in a row: after which task, on which task.
+    """Recall matrices side by side, four in a row: after which task (down), on which task (across).
 
-    What was not measured is blank. Where there is room, cells have their accuracy in per cent.
+    Unmeasured cells are blank. If there is room, cells show their accuracy in per cent.
 
-    matrices: by the title that each gets. Raises HoldfastError when there is none.
+    matrices: by title. Raises HoldfastError when there is none.
     """
     style.refuse_empty(len(matrices), "matrices")
     titled = [_Map(matrix, names.plain(title)) for title, matrix in matrices.items()]
@@ -45,12 +45,12 @@ def plot_comparison(matrices: Mapping[str, RecallMatrix]) -> Figure:
 
 
 def plot_matrices(study: Study, methods: Sequence[str] | None = None) -> Figure:
-    """The recall matrix of each method, of the seed with the median Final; one row per dataset.
+    """The recall matrix of each method's seed with the median Final; one row per dataset.
 
     The highest Final of a row is outlined.
 
-    methods: the columns; None for those of the paper's figure if the study has them all, or
-    else the naive method, the best single mechanism and the best others. Raises HoldfastError when
+    methods: the columns; None for those of the paper's figure if the study has them all,
+    else vanilla, the best single mechanism and the best others. Raises HoldfastError when
     the study has none of them.
     Source: app:res-matrices, fig:matrices.
     """
@@ -78,10 +78,10 @@ def plot_matrices(study: Study, methods: Sequence[str] | None = None) -> Figure:
 
 
 def leading_methods(methods: Sequence[str], most: int = 6) -> list[str]:
-    """So many methods of a data set: vanilla, the best standalone mechanism, the best others.
+    """At most ``most`` methods: vanilla, the best standalone mechanism, and the best others.
 
-    methods: the best first. A standalone mechanism is one anchor, or one rule but the shared one.
-    Of several settings of vanilla, or of it, the best counts.
+    methods: the best first, as in the result. A standalone mechanism is one anchor, or one
+    allocation rule other than ``shared``. Of vanilla with several settings the best counts.
     """
     kinds = ((VANILLA,), (*ANCHORS, *ALLOCATIONS))
     firsts = [
@@ -111,7 +111,7 @@ def median_seeds(
 
 
 class _Map(NamedTuple):
-    """A heat map; without a matrix the words that it was not run."""
+    """A heat map with its title; the words "not run" if there is no matrix."""
 
     matrix: RecallMatrix | None
     title: str
@@ -119,7 +119,7 @@ class _Map(NamedTuple):
 
 
 def _sheet(rows: Sequence[tuple[str, Sequence[_Map]]]) -> Figure:
-    """Heat maps in rows, each row with its label. Maps of a row have cells of one size."""
+    """Heat maps in labelled rows; the maps of a row have cells of one size."""
     # One axes for all: with an axes for each of 48 maps the layout takes minutes.
     columns = max(len(maps) for _, maps in rows)
     width = style.PAGE if columns > 2 else style.COLUMN
@@ -175,7 +175,7 @@ def _sheet(rows: Sequence[tuple[str, Sequence[_Map]]]) -> Figure:
 def _draw(axes: Axes, panel: _Map, x: float, y: float, side: int, inches: float) -> None:
     """Draw a map, its top left corner at (x, y), one wide if it has ``side`` tasks."""
     title = axes.text(x + 0.5, y - 0.02, panel.title, ha="center", fontsize=style.MEDIUM)
-    title.set_in_layout(False)  # a long one would leave no width to the maps
+    title.set_in_layout(False)  # a long title would leave no width to the maps
     if panel.matrix is None:
         axes.text(x + 0.5, y + 0.5, "not run", ha="center", fontsize=style.SMALL, color="grey")
         return
@@ -216,8 +216,7 @@ def _draw(axes: Axes, panel: _Map, x: float, y: float, side: int, inches: float)
 def plot_noise(table: pd.DataFrame) -> Figure:
     """One grid per dataset: the row's Final minus the column's, in points, the best method first.
 
-    A cell is coloured where the 95% interval leaves out 0, and grey where the difference may be
-    noise.
+    A cell is blue if the 95% interval excludes 0, and grey if the difference may be noise.
 
     table: ``differences`` of ``analyse(study)``. Raises HoldfastError when it is empty.
     """
@@ -245,7 +244,7 @@ def plot_noise(table: pd.DataFrame) -> Figure:
                 axes.text(x, y, text, ha="center", va="center", fontsize=5, color=colour)
         axes.imshow(cells, interpolation="none")
         labels = [names.method_name(method) for method in methods]
-        # Where pairs lack seeds in common, one that is better may stand below the other.
+        # If some pairs have no common seeds, a method may stand below one that it is better than.
         pairs = zip(rows["method"], rows["other"], strict=True)
         offset = int(all(methods.index(better) < methods.index(worse) for better, worse in pairs))
         count = len(methods) - offset
@@ -257,13 +256,13 @@ def plot_noise(table: pd.DataFrame) -> Figure:
         axes.spines[:].set_visible(False)
         axes.tick_params(length=0)
         style.title(axes, names.dataset_name(dataset), "left")
-    end = " " if size > 2.5 else "\n"  # inches, that the line takes
+    end = " " if size > 2.5 else "\n"  # inches that the text needs in one line
     figure.supxlabel(f"Final, row minus column, points;{end}grey: may be noise", fontsize=6)
     return figure
 
 
 def _best_first(rows: pd.DataFrame) -> list[str]:
-    """The methods, each above those that it is better than."""
+    """The methods, those first that are better than the most others."""
     better = rows["method"].value_counts()
     methods = dict.fromkeys([*rows["method"], *rows["other"]])
     return sorted(methods, key=lambda name: -int(better.get(name, 0)))

@@ -44,7 +44,7 @@ _LINES = {SHARED: "--", "merge": "-", "olora": "-.", "osrm": ":"}
 def mechanisms(method: str) -> tuple[tuple[str, ...], str]:
     """The anchors and the allocation rule of a tag.
 
-    Parts unknown to this package, the anchors of others, count together as one anchor.
+    Unknown parts, the anchors of other packages, count together as one anchor.
     """
     tag = tag_of(method)
     rest = "_" if tag == VANILLA else f"_{tag}_"
@@ -59,8 +59,8 @@ def mechanisms(method: str) -> tuple[tuple[str, ...], str]:
 def looks(methods: Iterable[str]) -> dict[str, Look]:
     """A style for each method: fixed for the paper's anchors, an unused one for any others.
 
-    Of several settings of one method the first in the alphabet has the method's style, the others
-    unused ones, so that tables in different order have the same styles.
+    If a method occurs with several settings, the first in the alphabet has the method's style and
+    the others unused ones, so that the order of a table does not change the styles.
     """
     parts: dict[str, tuple[tuple[str, ...], str]] = {}
     methods = list(methods)
@@ -79,7 +79,7 @@ def looks(methods: Iterable[str]) -> dict[str, Look]:
 def method_name(method: str) -> str:
     """``si_replay_merge`` as ``SI + R + M``; ``naive`` for a method without mechanisms.
 
-    Settings that tell it apart follow: ``M, lora.rank=8``.
+    Its settings, if the name has any, follow: ``M, lora.rank=8``.
     """
     anchors, allocation = mechanisms(method)
     rule = () if allocation == SHARED else (allocation,)
@@ -88,7 +88,7 @@ def method_name(method: str) -> str:
 
 
 def method_lines(method: str) -> str:
-    """A method's name where there is little width: each setting below it, in a line of its own."""
+    """A method's name for narrow places, with each setting on a line of its own."""
     settings = method.split(" ")[1:]
     return "\n".join([method_name(tag_of(method)), *map(plain, settings)])
 

@@ -1,4 +1,4 @@
-"""The page: a study as one static HTML file, with its style and its figures inside.
+"""A study as one static HTML page, with its style and its figures inside.
 
 Source: app:results.
 """
@@ -31,7 +31,7 @@ from holdfast.report.matrices import plot_comparison
 from holdfast.results import Description, RecallMatrix
 from holdfast.results.record import flat
 
-_MOST = 96  # heat maps of a data set
+_MOST = 96  # heat maps of a data set at most
 
 # Of these tables the page shows a part, or their means.
 _SHAPED: Mapping[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
@@ -82,7 +82,7 @@ def _part(study: Study, dataset: str, place: str) -> dict[str, Any]:
     """One data set's part of the page. place: a name that is unique on the page."""
     cells = study.cells[study.cells["dataset"] == dataset]
     shown = in_report_order(cells)
-    if shown.empty:  # only searches: their finalists, once where two share a trajectory
+    if shown.empty:  # only searches: their finalists, each trajectory once
         last = cells[cells["horizon"] == cells["horizon"].max()].drop_duplicates("path")
         shown = last.assign(method=last["candidate"], searched=False)
     shown_study = replace(study, cells=shown, traces={}, missing=())
@@ -103,7 +103,7 @@ def _part(study: Study, dataset: str, place: str) -> dict[str, Any]:
 
 
 def _figures(study: Study, analysis: Analysis) -> dict[str, Figure]:
-    """The study's figures, and the matrices of all runs where those leave some out."""
+    """The study's figures, and the matrices of all runs if those figures leave some out."""
     figures = dict(study_figures(study, analysis).figures)
     begun = study.cells[study.cells["horizon"] > 0]
     mean = begun.groupby("method")["final"].transform("mean")
@@ -112,7 +112,7 @@ def _figures(study: Study, analysis: Analysis) -> dict[str, Figure]:
     for run in begun.head(_MOST).itertuples():
         title = "\n".join([*run.method.split(" "), f"seed {run.seed}"])
         while title in runs:
-            title += " again"  # such a study has no means, and says so
+            title += " again"  # the page then says why it has no means
         runs[title] = study.matrices[run.path]
     images = figures["matrices"].axes[0].images if "matrices" in figures else []
     if len(runs) > len(images):
@@ -147,7 +147,7 @@ def _summary(runs: pd.DataFrame, table: pd.DataFrame) -> list[str]:
 
 
 def _refused(analysis: Analysis) -> list[str]:
-    """What cannot be made, each reason once."""
+    """A line on the tables that cannot be made, for each reason."""
     reasons = defaultdict(list)
     for (name, _), why in analysis.refused.items():
         reasons[why].append(name)
@@ -169,7 +169,7 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _texts(column: pd.Series) -> pd.Series:
-    """Shares with three digits; tasks, bits and what else may be above 1 with four at most."""
+    """A column as texts: shares with three decimals, others with four significant digits."""
     digits = ""
     if pd.api.types.is_float_dtype(column):
         digits = ".4g" if (column > 1).any() else ".3f"
@@ -199,14 +199,14 @@ def _runs(
 
 
 def _settings(configs: Sequence[Description]) -> Iterator[tuple[str, list[tuple[str, int]]]]:
-    """Each setting with its values, and of how many runs each is; 0 where it is that of all."""
+    """Yield each setting with its values and how many runs have each; 0 if all runs have it."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for config in configs:
         for section, source in (("stream", config.stream), ("backbone", config.backbone)):
             counts[section][f"{source['name']}, fingerprint {source['fingerprint']}"] += 1
         counts["versions"][", ".join(f"{key} {text}" for key, text in config.versions.items())] += 1
         for name, value in flat(config.config).items():
-            if name not in ("method", "seed"):  # which name a run
+            if name not in ("method", "seed"):  # which the table of runs has
                 counts[name][json.dumps(value)] += 1
     for name, values in counts.items():
         yield name, [(text, runs % len(configs)) for text, runs in sorted(values.items())]

@@ -14,7 +14,7 @@ from matplotlib.ticker import PercentFormatter
 
 from holdfast.core.errors import HoldfastError
 
-# Widths of a column and of a page of a two-column paper, in inches; text in points.
+# Widths of a column and a page of a two-column paper, in inches; sizes of text, in points.
 COLUMN, PAGE = 3.3, 6.9
 SMALL, MEDIUM = 6.5, 7.0
 DPI = 300  # of the PNG; the PDF has none
@@ -23,7 +23,7 @@ _MOST_COLUMNS = 3
 
 
 class Drawing(Figure):
-    """A figure that a notebook shows where it stands last in a cell, whatever pyplot is told."""
+    """A figure that a notebook shows as the last value of a cell, whatever pyplot's settings."""
 
     def __init__(self, width: float, height: float) -> None:
         super().__init__(figsize=(width, height), dpi=DPI, layout="constrained")
@@ -40,7 +40,7 @@ def panels(
 ) -> tuple[Figure, list[Axes]]:
     """A figure of ``count`` panels: one at column width, several at page width, three in a row.
 
-    height: of a row, in inches; least: of the width; options: of ``Figure.subplots``.
+    height: of a row, in inches; least: the smallest width; options: of ``Figure.subplots``.
     """
     columns = min(count, _MOST_COLUMNS)
     rows = -(-count // columns)

@@ -1,6 +1,6 @@
 """The results of a trajectory: its recall matrix, the paper's metrics, its record on disk.
 
-Imports no torch, so that analysis and reports read results anywhere.
+Imports no torch, so results can be read where torch is not installed.
 """
 
 from holdfast.results.capability import CapabilityRow, read_capability

@@ -27,8 +27,8 @@ class Score:
     """The counts of a suite.
 
     answered: items with an output or a prediction; extracted, failed: items in whose output an
-    answer was found, or was not; by_group: the counts ``items`` and ``correct`` of each group;
-    bits_per_byte: for a text suite, which has no right answers; None for other suites.
+    answer was found, or was not; by_group: ``items`` and ``correct`` of each group;
+    bits_per_byte: of a text suite, which has no right answers; None for other suites.
     """
 
     items: int
@@ -56,8 +56,8 @@ class CapabilityRow:
 
     after_task: tasks learned, 0 for the unmodified backbone; score: share of items that are
     correct, None for a text suite; items, answered, extracted, correct: counts;
-    bits_per_byte: for a text suite, None for others; settings: those of the measurement, without
-    the model's fingerprint.
+    bits_per_byte: of a text suite, None for others; settings: of the measurement, without the
+    model's fingerprint.
     """
 
     after_task: int
@@ -88,18 +88,17 @@ def measurement_settings(
 ) -> dict[str, Any]:
     """The settings that identify a measurement.
 
-    model: a fingerprint of its weights; items: id, prompt, target and details of each item that is
-    asked; options: the suite's own settings.
+    model: its fingerprint; items: id, prompt, target and details of each item that is asked;
+    options: the suite's own settings.
     """
     rows = [list(item) for item in items]
     return {"model": model, "items": len(rows), "data": sha256_of(rows), **options}
 
 
 def model_after(identity: str, tasks: Iterable[str]) -> str:
-    """A fingerprint of a trajectory's model.
+    """The fingerprint of a trajectory's model after some tasks.
 
-    identity: that of its configuration, which covers the backbone; tasks: fingerprints of the tasks
-    learned.
+    identity: the trajectory's, which covers the backbone; tasks: fingerprints of the learned tasks.
     """
     return sha256_of([identity, *tasks])
 
@@ -112,7 +111,7 @@ def write_result(
 ) -> None:
     """Write ``<suite>.json``. score: None until the suite is finished.
 
-    directory: made where it is missing, with the folder that it lies in.
+    directory: created if missing, together with its parent folder.
     """
     record = {
         "suite": suite,
@@ -142,7 +141,7 @@ def read_boundary(
 ) -> list[CapabilityRow]:
     """The finished results in one directory, ordered by suite; unfinished ones are skipped.
 
-    suites: of these alone, where the directory may hold other files.
+    suites: read only these, as the directory may hold other JSON files; None for all.
     """
     names = None if suites is None else {f"{suite}.json" for suite in suites}
     rows = []
@@ -169,10 +168,10 @@ def read_capability(trajectory_directory: Path | str) -> list[CapabilityRow]:
 
 
 def read_verdicts(directory: Path, row: CapabilityRow) -> dict[str, tuple[float, float]]:
-    """What each item of a finished result adds to its score, by id: a count, out of so many.
+    """The numerator and denominator that each item adds to a finished result, by item id.
 
-    directory: of the boundary. A correct answer is (1, 1), a wrong one (0, 1); a text is (bits,
-    bytes). Empty where the samples of the suite were not kept, or are not those of the result.
+    directory: the boundary's. A correct answer gives (1, 1), a wrong one (0, 1), a text (bits,
+    bytes). Empty if the suite's samples were not kept or do not have the counts of the result.
     Raises HoldfastError for a line that is no sample.
     """
     path = directory / f"{row.suite}.samples.jsonl"

@@ -1,7 +1,7 @@
-"""Which items were recalled at each observed row, and what the previous model wrote: on disk.
+"""Files in a trajectory's directory with each item's verdicts and the previous model's samples.
 
-``items/row-0007.json`` is written with ``evaluation.items``: for each task that was asked, a 1 or a
-0 for every item in task order. ``replay/task-0007.jsonl`` is written with ``sampling.keep``.
+``items/row-0007.json`` (setting ``evaluation.items``) has a 1 or a 0 for every item that was asked
+after task 7; ``replay/task-0007.jsonl`` (``sampling.keep``) the samples drawn before task 7.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _VERDICTS = {"0": False, "1": True}
 
 
 def write_row(directory: Path, after_task: int, recalled: Mapping[int, Sequence[bool]]) -> None:
-    """Write the verdicts of one row. recalled: by task from 1, one for each of its items."""
+    """Write one row's verdicts. recalled: by task (from 1), whether each item was recalled."""
     bits = {str(task): "".join("01"[item] for item in row) for task, row in recalled.items()}
     text = json.dumps({"after_task": after_task, "recalled": bits}, indent=0) + "\n"
     write_text_atomically(make_folder(directory / FOLDER) / f"row-{after_task:04d}.json", text)
 
 
 def read_rows(directory: Path, horizon: int) -> dict[int, dict[int, list[bool]]]:
-    """The verdicts of every row up to a horizon, by row and by task.
+    """Read all verdicts up to a horizon: after_task -> on_task -> whether each item was recalled.
 
     Raises HoldfastError when there are none, or a file is damaged.
     """
@@ -54,7 +54,7 @@ def read_rows(directory: Path, horizon: int) -> dict[int, dict[int, list[bool]]]
 
 
 def read_samples(directory: Path, task: int) -> list[str]:
-    """The texts that the previous model wrote before a task, in their order.
+    """Read the texts that the previous model wrote before a task was learned, in order.
 
     Raises HoldfastError when they were not kept, or the file is damaged.
     """
@@ -73,6 +73,6 @@ def read_samples(directory: Path, task: int) -> list[str]:
 
 
 def sampled_tasks(directory: Path, horizon: int) -> list[int]:
-    """The tasks up to a horizon before which samples were kept."""
+    """The tasks, up to a horizon, whose samples were kept."""
     names = (path.stem.partition("-")[2] for path in (directory / SAMPLES).glob("task-*.jsonl"))
     return sorted(task for task in map(int, filter(str.isdigit, names)) if task <= horizon)

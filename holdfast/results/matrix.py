@@ -25,7 +25,7 @@ HEADER = "after_task,on_task,correct,items,boxed,accuracy"
 class Entry(NamedTuple):
     """How many of a task's items were answered correctly.
 
-    boxed: how many answers open a box, None where not counted.
+    boxed: how many answers open a box; None if they were not counted.
     """
 
     correct: int
@@ -41,7 +41,7 @@ class Entry(NamedTuple):
 class RecallMatrix:
     """Recall on task j after learning task i, for the pairs that were observed.
 
-    ``matrix[i, j]`` is the accuracy in [0, 1], NaN where not observed; tasks count from 1.
+    ``matrix[i, j]`` is the accuracy in [0, 1], NaN if not observed; tasks count from 1.
     Row i may hold any of the tasks 1..i, and task i + 1, whose accuracy before it is learned is
     forward transfer; row 0 is the unmodified model. Rows may be missing (a run may evaluate at its
     horizons only). Immutable: ``with_row`` returns a new matrix.
@@ -201,7 +201,7 @@ class RecallMatrix:
         Raises HoldfastError for a missing or damaged file.
         """
         try:
-            text = regular(Path(path)).read_text(encoding="utf-8-sig")  # as spreadsheets write
+            text = regular(Path(path)).read_text(encoding="utf-8-sig")  # spreadsheets write a BOM
         except OSError as error:
             raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
         except UnicodeDecodeError as error:
@@ -266,7 +266,7 @@ def _complaint(after_task: int, on_task: int, entry: Entry) -> str | None:
 
 
 def _entry(counts: str) -> Entry:
-    """The last four values of a line of matrix.csv; ValueError says what is wrong with them."""
+    """Parse the last four values of a line of matrix.csv; raise ValueError if one is wrong."""
     fields = counts.split(",")
     if len(fields) != 4:
         raise ValueError(f'expected 6 values ({HEADER}), of which the last four are "{counts}"')

@@ -64,7 +64,7 @@ def window(matrix: RecallMatrix, tasks: int) -> float:
 
 
 def terms(matrix: RecallMatrix, metric: str) -> NDArray[np.float64]:
-    """The values, one a task, of which a metric is the mean; empty where the horizon is too short.
+    """The values, one per task, whose mean is the metric; empty if the horizon is too short.
 
     metric: final, diag, forget, w10 or w50.
     Source: eq. metrics.
@@ -114,9 +114,7 @@ def half_life(matrix: RecallMatrix) -> int | None:
 
 
 def halving_age(curve: NDArray[np.float64]) -> int | None:
-    """The first age at which a curve [ages] is below half of where it began; None as for
-    :func:`half_life`.
-    """
+    """The first age at which a curve [ages] is below half its start; None as in ``half_life``."""
     stops = np.flatnonzero(np.isnan(curve) | (curve < curve[:1] / 2 - TIE))
     return int(stops[0]) if stops.size and not np.isnan(curve[stops[0]]) else None
 
@@ -135,7 +133,7 @@ def box_emission(matrix: RecallMatrix) -> dict[str, float]:
     """Share of answers that open a box, over the items whose answers were counted.
 
     ``diagonal``: of every task immediately after it is learned, as far as observed; ``final``: of
-    all tasks after task T. NaN where nothing was counted.
+    all tasks after task T. NaN if nothing was counted.
     Source: app. res-controls.
     """
     entries = list(matrix.entries())

@@ -1,4 +1,4 @@
-"""What a trajectory's directory says: config.json, the last commit, the log. Needs no torch."""
+"""Read a trajectory's directory without torch: config.json, the last commit, matrix and log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CONFIG_FILE = "config.json"
-# Fields that ``numbers`` holds resolved: "auto" decided, the backbone by fingerprint, not name.
+# ``numbers`` has these in another form: "auto" resolved, the backbone's fingerprint alone.
 _RESOLVED = ("evaluation.match", "backbone")
 
 
@@ -30,10 +30,11 @@ def is_described(directory: Path) -> bool:
 
 @dataclass(frozen=True)
 class Description:
-    """config: all settings, nested; numbers: those that affect results; identity: their sha256.
+    """The contents of config.json.
 
-    stream: its name, tasks and fingerprint; backbone: its name and fingerprint; versions: those of
-    the libraries.
+    config: all settings, nested; numbers: those that affect results; identity: sha256 of numbers;
+    stream: its name, number of tasks and fingerprint; backbone: its name and fingerprint;
+    versions: of the libraries.
     """
 
     config: Mapping[str, Any]
@@ -85,7 +86,7 @@ def _edited(config: Any, numbers: Any, place: str = "") -> Iterator[str]:
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by their dotted names, such as ``optim.lr``."""
+    """Flatten nested settings to dotted names, such as ``optim.lr``."""
     dotted: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
@@ -197,14 +198,14 @@ class RunRecord:
         return self.matrix.horizon
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """The events of log.jsonl, in their order; none where there is no log.
+        """The events of log.jsonl in order; none if there is no log.
 
         Raises HoldfastError for a line that is no event.
         """
         return read_events(self.path)
 
     def losses(self) -> pd.DataFrame:
-        """Each term of the loss by task and epoch, unweighted: ``task``, ``epoch``, the terms.
+        """The unweighted loss terms by task and epoch: ``task``, ``epoch`` and one column a term.
 
         Raises HoldfastError for a damaged log.
         """
@@ -218,8 +219,8 @@ class RunRecord:
         return pd.DataFrame(rows, columns=None if rows else ["task", "epoch"])
 
     def tasks(self) -> pd.DataFrame:
-        """What each task took: ``task``, ``steps``, ``replay_samples``, ``state_bytes`` and
-        ``peak_memory_bytes``, ``seconds`` in all and ``seconds_`` of each phase.
+        """What each task cost: ``task``, ``steps``, ``replay_samples``, ``state_bytes``,
+        ``peak_memory_bytes``, ``seconds`` in total and ``seconds_<phase>`` of each phase.
 
         Raises HoldfastError for a damaged log.
         """
@@ -263,7 +264,7 @@ def read_events(directory: Path) -> Iterator[dict[str, Any]]:
 def task_seconds(directory: Path, horizon: int) -> list[float]:
     """The seconds of each task up to a horizon, from the log; empty if there is none.
 
-    Raises HoldfastError for a line that is no event, or a task's that tells no seconds.
+    Raises HoldfastError for a line that is no event, or a task's event without seconds.
     """
     seconds = []
     for number, event in enumerate(read_events(directory), start=1):
@@ -276,7 +277,7 @@ def task_seconds(directory: Path, horizon: int) -> list[float]:
 
 
 def _tasks(directory: Path) -> Iterator[dict[str, Any]]:
-    """The log's event of each task; HoldfastError for one that lacks what it should tell."""
+    """Yield each task's event of the log; HoldfastError for one that lacks a field."""
     for number, event in enumerate(read_events(directory), start=1):
         if event.get("event") == "task":
             losses = event.get("losses")

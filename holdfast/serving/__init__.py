@@ -1,1 +1,1 @@
-"""The endpoint of a memory for other programs, and its page for a browser."""
+"""A memory for programs (OpenAI's protocol over HTTP, MCP), and its page for a browser."""

@@ -43,7 +43,7 @@ class TaughtFact(BaseModel):
 
 
 class _Server(MCPServer[None]):
-    """The SDK's, which says in several lines which arguments are wrong, and drops unknown ones."""
+    """The SDK's server, but wrong arguments are one-line errors, and unknown ones are refused."""
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], *more: Any, **further: Any
@@ -64,10 +64,10 @@ class _Server(MCPServer[None]):
 
 
 class MemoryForAgent:
-    """The tools. server: of the SDK, which calls them; ``server.run("stdio")`` serves."""
+    """The tools. server: the SDK's, which calls them; ``server.run("stdio")`` serves."""
 
     def __init__(self, memory: Memory, *, read_only: bool = False) -> None:
-        """memory: opened; its model is loaded while the client says hello."""
+        """memory: opened; its model is loaded while the client connects. read_only: no changes."""
         self._memory, self._read_only = memory, read_only
         self._thread = ThreadPoolExecutor(1, "memory")
         self._teacher = Teacher(memory.directory, self._on_thread)
@@ -123,7 +123,7 @@ class MemoryForAgent:
         """Teach facts: they are answered from now on, and learned in the background.
 
         A question that is known already is corrected, and `corrected` says what it was; `notices`
-        says what may not be meant. Facts that belong together are best taught in one call.
+        says what may be unintended. Facts that belong together are best taught in one call.
         """
         with _refusals_as_lines():
             return await self._taught(facts)
@@ -176,7 +176,7 @@ class MemoryForAgent:
 
 @contextlib.contextmanager
 def _refusals_as_lines() -> Iterator[None]:
-    """Within the block what is refused is told to the agent in its one line."""
+    """Turn refusals in the block into the SDK's ToolError, whose one line the agent reads."""
     try:
         yield
     except (HoldfastError, RefusalError) as error:

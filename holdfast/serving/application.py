@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 
 Value = TypeVar("Value")
-_EVERY = 0.2  # seconds between looks whether a client that waits has left
-# The page: the file in ``page/`` at each path, and its type.
+_EVERY = 0.2  # seconds between checks whether a waiting client has left
+# The page's paths: the file in ``page/`` at each, and its type.
 _PAGE = {
     "/": ("page.html", "text/html"),
     "/page.js": ("page.js", "text/javascript"),
     "/page.css": ("page.css", "text/css"),
 }
-OPEN_PATHS = (*_PAGE, "/health")  # they hold nothing of the memory, so they need no key
+OPEN_PATHS = (*_PAGE, "/health")  # nothing of the memory is there, so no key is needed
 # The page loads its own files alone, so nothing that was taught can run as a script.
 _PAGE_HEADERS = {
     "Content-Security-Policy": (
@@ -58,8 +58,8 @@ def application(
 ) -> FastAPI:
     """The application that serves a memory.
 
-    name: of the model, for clients; teach: whether facts may be taught. What is on file and not
-    learned yet is then learned at the start. idle: consolidates the memory when nobody asks.
+    name: the model's name for clients; teach: let clients teach facts, and learn at the start what
+    is on file but not learned yet; idle: consolidates the memory when nobody asks.
     """
     routes = Routes(service, name, teach=teach, idle=idle)
     app = FastAPI(
@@ -91,7 +91,7 @@ def application(
 
 
 class Routes:
-    """What is done for each request. is_stuck: whether a step outlasted the end of the server."""
+    """The handlers of the routes. is_stuck: whether the model's last step outlasts the server."""
 
     is_stuck = False
 
@@ -109,7 +109,7 @@ class Routes:
 
     @asynccontextmanager
     async def life(self, _: FastAPI) -> AsyncIterator[None]:
-        """Before the first request and after the last."""
+        """Start the background work before the first request, and end it after the last."""
         if self._teach:
             self._teacher.start()
         if self._idle is not None:
@@ -122,22 +122,22 @@ class Routes:
         self.is_stuck = not await self._batcher.close()
 
     def end(self) -> None:
-        """The server ends: whoever waits is told so."""
+        """The server ends: stop learning, and answer all waiting clients with an error."""
         self._batcher.end()
         self._teacher.ending()
 
     async def chat(self, asking: ChatRequest, request: Request) -> Response:
-        """The last message of a chat is a question; its answer."""
+        """Answer the question that is the last message of a chat."""
         form = Form("chat", self._name, usage=asking.stream_options.include_usage)
         return await self._answer(form, asking, request)
 
     async def completions(self, asking: CompletionRequest, request: Request) -> Response:
-        """Every prompt is a question; their answers."""
+        """Answer the questions that are the prompts."""
         form = Form("text", self._name, usage=asking.stream_options.include_usage)
         return await self._answer(form, asking, request)
 
     async def responses(self, asking: ResponseRequest, request: Request) -> Response:
-        """The input, or its last message, is a question; its answer."""
+        """Answer the question that is the input or its last message."""
         return await self._answer(ResponseForm(self._name), asking, request)
 
     async def _answer(
@@ -152,50 +152,50 @@ class Routes:
         asked = self._batcher.put(asking.questions())
         if asking.stream:
             events = _events(form, asked)
-            # What is wrong with a question is raised before the stream begins.
+            # An error in a question is raised before the stream begins, with its own status.
             await _unless_left(request, anext(events))
             return StreamingResponse(events, media_type="text/event-stream")
         answers = await _unless_left(request, whole(asked))
         return JSONResponse(form.whole(answers) if answers else None)
 
     async def models(self) -> dict[str, Any]:
-        """The one model."""
+        """List the one model."""
         return {"object": "list", "data": [await self.model(self._name)]}
 
     async def model(self, wanted: str) -> dict[str, Any]:
-        """The model, if it is called so."""
+        """Describe the model; status 404 for another name."""
         if wanted != self._name:
             message = f"there is no model {wanted!r:.80}; this is {self._name!r}"
             raise RefusalError(404, message, "model_not_found")
         return {"id": self._name, "object": "model", "created": 0, "owned_by": "holdfast"}
 
     async def facts(self) -> dict[str, Any]:
-        """What is remembered, and whether facts are taught."""
+        """List all facts, whether clients may teach, and whether a lesson is being learned."""
         self._check_here()
         remembered = await self._batcher.call(lambda _: self._service.remembered())
         return {**remembered, "teach": self._teach, "teaching": self._teacher.busy}
 
     async def teach(self, request: Request, wait: bool = False) -> Response:
-        """Teach facts; what was learned, or the number of the lesson that will learn them."""
+        """Teach facts; respond with their lesson's number, or with ``wait`` when it is learned."""
         self._check_teaching()
         self._note()
         facts, count = facts_in(await _json(request))
         self._check_here()
         status, values = await self._teacher.teach(facts, count, wait=wait)
-        self._check_here()  # a new memory is held from here on
+        self._check_here()  # holds the directory of a memory that this request made
         return JSONResponse(values, status_code=status)
 
     async def forget(
         self, question: Annotated[list[str], Query(min_length=1, max_length=100)]
     ) -> dict[str, Any]:
-        """Forget facts by their questions, one parameter each; what became of them."""
+        """Forget facts by their questions, one query parameter each."""
         self._check_teaching()
         self._check_here()
         self._note()
         return await self._teacher.forget(question)
 
     async def lessons(self) -> dict[str, Any]:
-        """The state of every lesson, from the files alone, whatever the memory's thread does."""
+        """List the state of every lesson; needs files alone, so it waits for no other request."""
         self._check_here()
         states = await asyncio.to_thread(lesson_states, self._directory)
         return {"lessons": [*map(state_values, states)]}
@@ -215,7 +215,7 @@ class Routes:
         return {"cancelled": [*map(state_values, await self._teacher.cancel([number]))]}
 
     async def lesson(self, number: int) -> dict[str, Any]:
-        """The state of one lesson."""
+        """Show the state of one lesson."""
         lessons: list[dict[str, Any]] = (await self.lessons())["lessons"]
         if not 1 <= number <= len(lessons):
             message = f"there is no lesson {number}; {len(lessons)} are on file"
@@ -223,11 +223,11 @@ class Routes:
         return lessons[number - 1]
 
     async def health(self) -> dict[str, str]:
-        """That the server answers."""
+        """Say that the server answers."""
         return {"status": "ok"}
 
     def _check_here(self) -> None:
-        """Raise RefusalError where the memory was moved or removed since it is served."""
+        """Raise RefusalError if the memory was moved or removed while it is served."""
         if self._held is None:
             with suppress(OSError):  # a new memory is made by its first lesson
                 self._held = HeldDirectory(self._directory)
@@ -241,13 +241,13 @@ class Routes:
             raise RefusalError(403, message, "no_teach")
 
     def _note(self) -> None:
-        """Somebody asks or teaches; an open page, which looks every few seconds, is nobody."""
+        """Note that somebody asks or teaches; the regular requests of an open page do not count."""
         if self._idle is not None:
             self._idle.asked()
 
 
 async def _unless_left(request: Request, work: Awaitable[Value]) -> Value | None:
-    """The value of ``work``; None where the client leaves before, and the work is cancelled."""
+    """The value of ``work``; if the client leaves before, cancel the work and return None."""
     task = asyncio.ensure_future(work)
     while not (await asyncio.wait({task}, timeout=_EVERY))[0]:
         if await request.is_disconnected():
@@ -257,7 +257,7 @@ async def _unless_left(request: Request, work: Awaitable[Value]) -> Value | None
 
 
 async def _events(form: Form | ResponseForm, asked: Sequence[PendingAnswer]) -> AsyncIterator[str]:
-    """An empty text once all answers have begun, then their events."""
+    """Yield an empty text once all answers have begun, then the response's events."""
     with reading(asked):
         firsts = [await pending.next() for pending in asked]
         yield ""
@@ -286,7 +286,7 @@ async def _page_file(request: Request) -> Response:
 
 
 async def _error(request: Request, error: Exception) -> Response:
-    """Every error has the form of OpenAI's, and one sentence."""
+    """The response to an error: one sentence, in the form of OpenAI's errors."""
     if isinstance(error, RefusalError):
         refusal = error
     elif isinstance(error, HoldfastError):
@@ -302,9 +302,9 @@ async def _error(request: Request, error: Exception) -> Response:
 
 
 def _invalid(request: Request, error: RequestValidationError) -> RefusalError:
-    """The refusal of a request that has not the form of its kind."""
+    """The refusal of a request whose body or parameters are invalid."""
     first = error.errors()[0]
-    if first["type"] == "json_invalid":  # its place is a number
+    if first["type"] == "json_invalid":  # its place is a position in the body
         return RefusalError(400, f"the body is no JSON: {first['ctx']['error']}", "invalid_value")
     place = ".".join(str(part) for part in first["loc"] if part != "body")
     if not place and first["type"] != "missing" and not _is_json(request):

@@ -1,8 +1,8 @@
-"""Questions that arrive one by one, answered side by side on one thread, which owns the memory.
+"""Answers questions, which arrive one by one, in batches on the one thread that owns the memory.
 
-A step of the work is a call on that thread. So while one answer is written token by token, other
-questions are read and answered between two of its tokens. A step reads so many tokens at most, and
-short questions overtake long ones that came a little before, so nobody waits long for another's.
+Each step of the work is a call on that thread. So while the model writes an answer, other questions
+are read and answered between two of its tokens. A step reads a bounded number of tokens, and short
+questions overtake long ones that came a little earlier, so nobody waits long for another's.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ logger = logging.getLogger(__name__)
 Value = TypeVar("Value")
 
 NOT_TAUGHT = "I was not taught that."
-LONGEST = 4000  # characters of a question; longer ones are refused before they are read
+LONGEST = 4000  # characters of a question; longer ones are refused before the model reads them
 WAITING = 256  # questions; one more is refused
-# Costs, in tokens: of one question; of those that wait, some minutes of work; of a step, a second.
+# Costs in tokens: bounds of a question's; the most that may wait, which is minutes of work; the
+# most of a step, which is about a second.
 _LEAST_COST, _MOST_COST = 16, 512
 _WAITING_COST = 1 << 16
 _STEP_COST = 512
-_OVERTAKING = 0.05  # seconds a token by which a question may be overtaken
-_LAST_STEP = 0.5  # seconds that the step in progress has when the server ends
+_OVERTAKING = 0.05  # seconds by which each token of its cost sets a question back
+_LAST_STEP = 0.5  # seconds that the step in progress gets when the server ends
 
 
 @dataclass(frozen=True)
 class AskedQuestion:
-    """A question.
+    """A question, with bounds of an answer that the model writes itself.
 
-    Of an answer that the model writes itself, most: its tokens, None for no bound; stops: texts
-    before the first of which it ends.
+    most: its tokens, None for no bound; stops: the answer ends before the first of these texts.
     """
 
     text: str
@@ -51,7 +51,7 @@ class AskedQuestion:
 
     @property
     def cost(self) -> int:
-        """About how many tokens are read, from above; a memory bounds that too."""
+        """An upper estimate of the tokens to read: bytes, up to a memory's longest question."""
         return max(_LEAST_COST, min(len(self.text.encode(errors="replace")), _MOST_COST))
 
 
@@ -59,7 +59,7 @@ class AskedQuestion:
 class Piece:
     """A part of an answer that is still being written.
 
-    content: the text that is new; values: what is known of the answer by now.
+    content: the new text; values: in the first piece, where the answer comes from; then empty.
     """
 
     content: str
@@ -68,10 +68,10 @@ class Piece:
 
 @dataclass(frozen=True)
 class Answered:
-    """What a memory answers.
+    """A whole answer.
 
-    content: the whole text for a reader; values: what a program is told of it; question_tokens,
-    answer_tokens: their lengths; finish: ``stop``, or ``length`` where the bound cut it.
+    content: its text; values: what programs get to know of it; question_tokens, answer_tokens:
+    lengths; finish: ``stop``, or ``length`` if a bound cut it.
     """
 
     content: str
@@ -82,34 +82,34 @@ class Answered:
 
 
 Event = Piece | Answered | HoldfastError
-Steps = Generator[list[tuple[int, Event]], None, None]  # each with its question's number
+Steps = Generator[list[tuple[int, Event]], None, None]  # events with their question's number
 
 
 class PendingAnswer:
-    """A question that waits or is being answered, for whoever asked it."""
+    """A question that waits or is being answered, with the events of its answer."""
 
     def __init__(self, question: AskedQuestion, due: float) -> None:
-        """due: when it came, later for a longer question; the queue is in this order."""
+        """due: the queue's order: the time when it came, set back for a long question."""
         self.question, self.due = question, due
         self.left = False  # nobody reads the answer any more
         self.done = False
         self._events: asyncio.Queue[Piece | Answered | BaseException] = asyncio.Queue()
 
     def tell(self, event: Piece | Answered | BaseException) -> None:
-        """Add what is new of the answer; nothing is behind its end."""
+        """Add an event of the answer; ignored after the answer's end."""
         if not self.done:
             self.done = not isinstance(event, Piece)
             self._events.put_nowait(event)
 
     async def next(self) -> Piece | Answered:
-        """What is new of the answer, the whole answer at the end. Raises what is wrong."""
+        """Wait for the next piece, or at the end the whole answer. Raises the answer's error."""
         event = await self._events.get()
         if isinstance(event, BaseException):
             raise event
         return event
 
     async def answer(self) -> Answered:
-        """The whole answer."""
+        """Wait for the whole answer."""
         while isinstance(event := await self.next(), Piece):
             pass
         return event
@@ -127,15 +127,14 @@ class _Batch:
 class Batcher:
     """Answers questions with a memory that only its own thread uses.
 
-    What another process has taught is taken up before the next batch. To be used from one event
-    loop.
+    What another process has taught is loaded before the next batch. For use from one event loop.
     """
 
     def __init__(self, service: ServedMemory) -> None:
         self._service = service
         self._waiting: list[PendingAnswer] = []
-        self._batches: list[_Batch] = []  # those that are being answered
-        self._steps: set[Future[Any]] = set()  # those that are not done
+        self._batches: list[_Batch] = []  # being answered
+        self._steps: set[Future[Any]] = set()  # not done yet
         self._ending = False
         self._working: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="memory")
@@ -149,8 +148,8 @@ class Batcher:
     def put(self, questions: Sequence[AskedQuestion]) -> list[PendingAnswer]:
         """Put questions into the queue.
 
-        Raises HoldfastError for a question that is far too long, RefusalError when too many, or
-        too long ones, wait and when the server ends.
+        Raises HoldfastError for a question above LONGEST, RefusalError if too many or too long
+        ones wait and when the server ends.
         """
         for question in questions:
             if len(question.text) > LONGEST:
@@ -176,7 +175,7 @@ class Batcher:
         return added
 
     async def call(self, function: Callable[[Any], Value]) -> Value:
-        """The value of ``function(memory)``, called on the memory's thread, brought up to date."""
+        """The value of ``function(memory)``, called on the memory's thread after a refresh."""
 
         def work() -> Value:
             self._refresh()
@@ -185,17 +184,17 @@ class Batcher:
         return await self._on_thread(work)
 
     def end(self) -> None:
-        """The server ends: whoever waits is told, and no further step is begun."""
+        """The server ends: all waiting questions get an error, and no further step begins."""
         self._ending = True
         for step in tuple(self._steps):
-            step.cancel()  # those that are not begun
+            step.cancel()  # has an effect only if it has not begun
         begun = [asked for batch in self._batches for asked in batch.asked]
         for asked in (*self._waiting, *begun):
             asked.tell(_ended())
         self._waiting.clear()
 
     async def close(self) -> bool:
-        """End the thread; False where the step in progress does not end soon."""
+        """End the thread; False if the step in progress does not end soon."""
         self.end()
         self._thread.shutdown(wait=False)
         _, unfinished = await asyncio.to_thread(wait, tuple(self._steps), _LAST_STEP)
@@ -226,9 +225,9 @@ class Batcher:
                 await self._step(batch)
 
     def _next(self) -> list[PendingAnswer]:
-        """Take the first questions that wait, as many as a step may cost, one at least.
+        """Take the first waiting questions, within a step's cost, but at least one.
 
-        No more answers are written side by side than the memory has room for.
+        None beyond the number of answers that the memory has room to write at a time.
         """
         room = self._service.batch - sum(batch.writing for batch in self._batches)
         asked: list[PendingAnswer] = []
@@ -244,7 +243,7 @@ class Batcher:
         return asked
 
     async def _step(self, batch: _Batch) -> None:
-        """Take one step of a batch; it is over once all is answered or nobody reads it any more."""
+        """Take one step of a batch; remove it once every answer has ended or has no reader."""
 
         def work() -> tuple[Steps, list[tuple[int, Event]] | None]:
             steps = batch.steps
@@ -269,11 +268,11 @@ class Batcher:
         if all(asked.done or asked.left for asked in batch.asked):
             self._batches.remove(batch)
             if batch.steps is not None:
-                with contextlib.suppress(ValueError):  # the server ends within a step
+                with contextlib.suppress(ValueError):  # its step still runs when the server ends
                     batch.steps.close()
 
     def _refresh(self) -> None:
-        """Take up what was taught; a failure is logged once and the memory answers as before."""
+        """Load what was taught; a failure is logged once, and the memory answers as before."""
         try:
             self._service.refresh()
             self._last_failure = ""
@@ -289,7 +288,7 @@ def _ended() -> RefusalError:
 
 @contextlib.contextmanager
 def reading(asked: Sequence[PendingAnswer]) -> Iterator[None]:
-    """Nobody reads these answers any more once the block ends."""
+    """After the block, mark these answers as not read any more."""
     try:
         yield
     finally:
@@ -298,6 +297,6 @@ def reading(asked: Sequence[PendingAnswer]) -> Iterator[None]:
 
 
 async def whole(asked: Sequence[PendingAnswer]) -> list[Answered]:
-    """The whole answers, in order; raises what is wrong with the first that is wrong."""
+    """The whole answers, in order; raises the error of the first that has one."""
     with reading(asked):
         return [await pending.answer() for pending in asked]

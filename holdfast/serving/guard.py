@@ -1,6 +1,6 @@
-"""What a request must have before it is read: a known host, the key, a body of bounded size.
+"""Checks requests before the application reads them: the host, the key, the size of the body.
 
-And its connection: none is idle for long, and none that does nothing keeps others out.
+It also bounds connections: idle ones are closed after a while, and make room for new ones.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from holdfast.serving.refusal import RefusalError
 
 MOST_CONNECTIONS = 512  # below the 1024 open files that a process commonly may have
-MOST_OF_ONE = 256  # of one address, which may be a proxy's
+MOST_OF_ONE = 256  # from one address, which may be a proxy's
 HEAD_SECONDS = 10.0  # for the head of a request
 BODY_BYTES = 2**20
 BODY_SECONDS = 30.0
-# So much is read and dropped, since few clients read an answer before their request is sent.
+# Of a body that is too large, so much is read and dropped: few clients read before they have sent.
 _DROPPED_BYTES = 16 * BODY_BYTES
-# No answer is read as another type, embedded by another site, or kept by a cache.
+# No response is read as another type, embedded by another site, or kept by a cache.
 _HEADERS = {
     "x-content-type-options": "nosniff",
     "cross-origin-resource-policy": "same-origin",
@@ -38,10 +38,10 @@ _HEADERS = {
 class Guard:
     """Refuses, before the application sees them, requests that are foreign, too large or too slow.
 
-    key: every path but ``open_paths`` needs it as a bearer token; None where no key is needed.
-    hosts: the names that a request may be addressed to, against pages that let their own name
-    point to this machine; None for any. A request from a page of another address is refused, but
-    not from the page of one of ``proxied``, names under which a proxy is reached.
+    key: every path but ``open_paths`` needs it as a bearer token; None if no key is needed.
+    hosts: the names that a request may be addressed to, None for any; this refuses pages whose own
+    name was made to point to this machine. proxied: names under which a proxy is reached; their
+    pages may send requests, those of other sites may not.
     """
 
     application: ASGIApp
@@ -52,7 +52,7 @@ class Guard:
     open_paths: Collection[str]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, with its whole body, or answer why not."""
+        """Pass a request on with its whole body, or refuse it."""
         if scope["type"] != "http":
             await self.application(scope, receive, send)
             return
@@ -61,7 +61,7 @@ class Guard:
             self._check(scope["path"], headers)
             body = await _body(headers, receive)
         except RefusalError as refusal:
-            # What is left of the request is not read.
+            # The rest of the request is not read.
             further = {**_HEADERS, **refusal.headers(), "connection": "close"}
             response = JSONResponse(refusal.body(), refusal.status, further)
             await response(scope, receive, send)
@@ -97,7 +97,7 @@ class Guard:
             raise RefusalError(401, "the API key is missing or wrong", "invalid_api_key")
 
     def _check_page(self, path: str, headers: Headers) -> None:
-        """Refuse what a page of another site sends, with CORS or without; a link may lead here."""
+        """Refuse requests from pages of other sites, except links from there to open paths."""
         origin = headers.get("origin")
         if origin is not None:
             netloc = _split(origin).netloc
@@ -110,7 +110,7 @@ class Guard:
 
 
 async def _body(headers: Headers, receive: Receive) -> bytes | None:
-    """The whole body of a request; None where its client left before it was whole."""
+    """The whole body of a request; None if the client leaves before."""
     length = headers.get("content-length", "0")
     too_large = RefusalError(413, f"the body is larger than {BODY_BYTES} bytes", "too_large")
     if length.isdecimal() and int(length) > _DROPPED_BYTES:
@@ -136,7 +136,7 @@ async def _body(headers: Headers, receive: Receive) -> bytes | None:
 
 
 def _split(url: str) -> SplitResult:
-    """The parts of a URL; all are empty where it is none."""
+    """The parts of a URL; all are empty if it is invalid."""
     try:
         return urlsplit(url)
     except ValueError:
@@ -144,15 +144,15 @@ def _split(url: str) -> SplitResult:
 
 
 def _name(host: str) -> str:
-    """The host without its port, and without the dot of a whole name: ``[::1]:80`` is ``::1``."""
+    """The host without its port and without a final dot: ``[::1]:80`` gives ``::1``."""
     return (_split(f"//{host}").hostname or "").rstrip(".")
 
 
 class Connection(H11Protocol):
-    """uvicorn's connection, with a time for the head of every request and a bound on their number.
+    """uvicorn's connection, with a time limit for a request's head and a limit on their number.
 
-    One more connection than the bound, of its address or of all, closes the one that has waited for
-    its client longest; where none waits, it is closed itself.
+    A new connection above the limit, of its address or of all, closes the one that has waited
+    longest for its client; if none waits, the new one is closed.
     """
 
     _idle_since = 0.0
@@ -160,7 +160,7 @@ class Connection(H11Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is being answered; its head may be on the way."""
+        """Whether no request is being answered; the head of one may be arriving."""
         cycle: Any = self.cycle  # None before the first request
         return cycle is None or bool(cycle.response_complete)
 
@@ -181,7 +181,7 @@ class Connection(H11Protocol):
             crowd = neighbours if len(neighbours) > MOST_OF_ONE else peers
             waiting = [peer for peer in crowd if peer.waits_for_client and peer is not self]
             longest = min(waiting, key=lambda peer: peer._idle_since, default=self)
-            self.connections.discard(longest)  # which is else done only after others were accepted
+            self.connections.discard(longest)  # else done only after others are accepted
             longest.transport.abort()
 
     def data_received(self, data: bytes) -> None:
@@ -199,7 +199,7 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
-        """The server ends: a client that does not send its body, or does not read, is left."""
+        """The server ends: abort a request whose client neither sends its body nor reads."""
         if self.waits_for_client and not self.is_idle:
             self.transport.abort()
         else:

@@ -1,7 +1,7 @@
 """Consolidate a served memory while nobody asks, and stop when somebody does.
 
-The work is `holdfast consolidate` in a process of its own, which goes on from its progress after
-it was stopped or killed.
+The work is `holdfast consolidate` in a process of its own. If it was stopped or killed, the next
+one continues from its progress.
 """
 
 from __future__ import annotations
@@ -19,40 +19,40 @@ from holdfast.memory.queue import waiting_lessons
 from holdfast.memory.record import LOG_FILE, read_record
 from holdfast.serving.teacher import begin, stop
 
-_EVERY = 0.5  # seconds between looks
-_PATIENCE = 0.5  # seconds that the process has to end when the server does
+_EVERY = 0.5  # seconds between checks
+_PATIENCE = 0.5  # seconds that the process gets to end when the server does
 
 
 class IdleConsolidation:
     """Consolidates a memory once nobody has asked or taught for some time.
 
-    A question, or a lesson to be learned, ends the process at once. Nothing is done where no lesson
-    is new since the last time, also where lessons kept their adapters then; what failed is not
-    tried again before something new is learned.
+    A question, or a lesson to be learned, stops the process. Nothing is done if no lesson is new
+    since the last consolidation, even if some lessons kept their adapters then; after a failure, it
+    is tried again only once the memory's files have changed.
     """
 
     def __init__(self, directory: Path, seconds: float, say: Callable[[str], None]) -> None:
-        """seconds: without a request; say: takes a line at the begin and at the end."""
+        """seconds: how long nobody has asked or taught before it begins; say: prints a line."""
         self._directory, self._seconds, self._say = directory, seconds, say
         self._asked = time.monotonic()
         self._busy: Callable[[], bool] = lambda: False
-        self._settled: object = None  # the signatures of files with which nothing is left to do
+        self._settled: object = None  # signatures of the files if nothing is left to do
         self._watching: asyncio.Task[None] | None = None
 
     def asked(self) -> None:
-        """A request came that is a question or teaches."""
+        """Note that somebody asks or teaches."""
         self._asked = time.monotonic()
 
     def begin(self, busy: Callable[[], bool]) -> None:
-        """The server starts. busy: whether an answer is being written."""
+        """The server starts. busy: whether a question waits or is being answered."""
         self._busy = busy
         self.asked()
         self._watching = asyncio.create_task(self._watch())
 
     async def end(self) -> None:
-        """The server ends: stop the process, which the next one continues."""
+        """The server ends: stop the process; the next one continues its work."""
         if self._watching is not None:
-            self._watching.cancel()  # it asks the process to end, which keeps what is done
+            self._watching.cancel()  # then the process is asked to end, and keeps its progress
             await asyncio.wait({self._watching}, timeout=_PATIENCE)
 
     async def _watch(self) -> None:
@@ -78,16 +78,16 @@ class IdleConsolidation:
         return time.monotonic() - self._asked >= self._seconds
 
     def _waits(self) -> bool:
-        """Whether a lesson is to be learned."""
+        """Whether a lesson waits or is being learned."""
         return any(not state.ended for state in waiting_lessons(self._directory))
 
     def _is_needed(self, seen: object) -> bool:
-        """Whether a question came, or a lesson where the files were as ``seen`` before."""
+        """Whether to stop: a question came, or a lesson waits and files differ from ``seen``."""
         is_new = signatures(self._directory) != seen
         return not self._is_idle() or (is_new and self._waits())
 
     async def _consolidate(self, seen: object) -> bool:
-        """Run the process until it ends or is needed no more; False where it failed."""
+        """Run the process until it ends or has to be stopped; False if it failed."""
         self._say("nobody asks: the facts of all lessons are put into one adapter")
         process = await begin(self._directory, consolidating_command(self._directory))
         is_stopped = False

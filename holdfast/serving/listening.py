@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 _CONNECTIONS = 1024
-_GRACE = 1  # seconds that requests have to end once the server is stopped
+_GRACE = 1  # seconds that requests get to end once the server is stopped
 _LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
 @dataclass(frozen=True)
 class Address:
-    """A bound socket, and how it is reached. names: by which its own machine may address it."""
+    """A bound socket, and how it is reached. names: hosts by which this machine may address it."""
 
     listener: socket.socket
     url: str
@@ -38,11 +38,11 @@ class Address:
 
 
 def bind(host: str, port: int) -> Address:
-    """Bind a TCP socket; port 0 takes a free one. Raises HoldfastError when that cannot be."""
+    """Bind a TCP socket; port 0 takes a free one. Raises HoldfastError if it cannot be bound."""
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, *_, place = addresses[0]
-        # What arrives before the server runs waits.
+        # Connections that arrive before the server runs wait here.
         listener = socket.create_server(place[:2], family=family, backlog=_CONNECTIONS)
     except (OSError, OverflowError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
@@ -52,7 +52,7 @@ def bind(host: str, port: int) -> Address:
         ) from None
     ip, used_port = listener.getsockname()[:2]
     interface = ipaddress.ip_address(ip.partition("%")[0])
-    # The address of all interfaces is none that every browser opens.
+    # Not every browser opens the address of all interfaces.
     url_host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(ip, host)
     names = {*_LOCAL, ip, host.lower().rstrip(".")}
     url_host = f"[{url_host}]" if ":" in url_host else url_host
@@ -61,7 +61,7 @@ def bind(host: str, port: int) -> Address:
 
 
 def host_name(given: str) -> str:
-    """A name of ``--allow-host`` as requests are compared with it; HoldfastError for another."""
+    """A name given to ``--allow-host``, normalised; HoldfastError if it is no host's name."""
     name = given.strip().lower().rstrip(".")
     if not name or any(symbol in "/:@ ?#*" for symbol in name) or not name.isascii():
         raise HoldfastError(
@@ -72,9 +72,9 @@ def host_name(given: str) -> str:
 
 
 def key_for(address: Address, given: str | None, *, proxied: bool = False) -> str | None:
-    """The key that clients need: the given one; a new one where others can reach the server.
+    """The key that clients need: the given one, or a new one if others can reach the server.
 
-    proxied: whether a proxy leads others to it.
+    None if it needs no key. proxied: whether a proxy leads others to it.
     """
     if given is not None and not (given.isascii() and given.isprintable() and given.strip()):
         raise HoldfastError("HOLDFAST_API_KEY: holds no key; use printable ASCII, or unset it")
@@ -97,8 +97,8 @@ def serve(
     """Serve until SIGINT or SIGTERM, which is raised again at the end.
 
     announce: called once the memory's directory is held, before the first request; name, teach,
-    idle: as of :func:`application`; key: what every client has to send as a bearer token, None for
-    none; proxied: names under which a proxy leads others here.
+    idle: as for :func:`application`; key: the bearer token that clients have to send, None if they
+    need none; proxied: names under which a proxy leads others here.
     """
     served = application(service, name, teach=teach, idle=idle)
     routes: Routes = served.state.routes
@@ -124,18 +124,18 @@ def serve(
 
     class Server(uvicorn.Server):
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            routes.end()  # whoever waits for an answer is told
+            routes.end()  # all who wait for an answer get an error
             await super().shutdown(sockets)
 
     server = Server(config)
     try:
-        # From here on, not only once it runs: what is raised within the import of a library may be
-        # swallowed there.
+        # Signals are captured from here on, not only once the server runs: an exception that a
+        # signal raises during an import may be swallowed there.
         with server.capture_signals():
             announce()
             server.run(sockets=[address.listener])
     finally:
-        if routes.is_stuck:  # a step of the model's, which writes nothing, would hold the process
+        if routes.is_stuck:  # the model's step, which writes nothing, would keep it alive
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(0)

@@ -1,9 +1,8 @@
 """The parts of OpenAI's protocol that a memory speaks: requests, responses and chunks.
 
-Settings of sampling are accepted and ignored: a memory answers greedily. A bound on the tokens, and
-texts before which an answer stops, hold for what the model writes itself; what was taught is always
-answered whole. Nothing is kept between two requests, so there is no conversation to go on with. A
-field whose type is one value is refused with any other, by its name.
+Settings of sampling are accepted and ignored: a memory answers greedily. Bounds on tokens and stop
+texts apply to answers that the model writes itself; taught answers come whole. No conversation is
+kept between requests. A field whose type is a single value is refused, by name, with any other.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.serving.batcher import Answered, AskedQuestion, PendingAnswer, Piece
 
 MOST_PROMPTS = 64
-# Texts before which an answer stops: one, or up to four as for OpenAI's own servers.
+# Texts before which an answer stops: one, or a list of up to four, as for OpenAI's servers.
 Stops = Annotated[
     list[Annotated[str, Field(min_length=1)]],
     BeforeValidator(lambda given: [given] if isinstance(given, str) else given),
@@ -45,7 +44,7 @@ class Body(BaseModel):
 
 
 class AnswerFormat(Body):
-    """The form of an answer: a memory answers in the words that it was taught."""
+    """The format of an answer, which is plain text."""
 
     type: Literal["text"] = "text"
 
@@ -57,7 +56,7 @@ class TextSettings(Body):
 
 
 class ContentPart(Body):
-    """A part of a message's content; only text has a meaning here."""
+    """A part of a message's content; only text is read."""
 
     type: str
     text: str | None = None
@@ -101,7 +100,7 @@ class ChatRequest(_Request):
     top_logprobs: Literal[0] = 0
     modalities: list[Literal["text"]] = Field(["text"], min_length=1)
     tool_choice: Literal["auto", "none"] = "auto"
-    function_call: Literal["auto", "none"] = "auto"  # the former name
+    function_call: Literal["auto", "none"] = "auto"  # its former name
 
     def questions(self) -> list[AskedQuestion]:
         """The text of the last message. Raises HoldfastError when that is no user's text."""
@@ -112,7 +111,7 @@ class CompletionRequest(_Request):
     """A request for answers: each prompt is a question."""
 
     prompt: str | list[str]
-    logprobs: None = None  # a number, and 0 asks for some
+    logprobs: None = None  # any number, even 0, asks for some
     echo: Literal[False] = False
     suffix: Literal[""] = ""
     best_of: Literal[1] = 1
@@ -174,7 +173,7 @@ async def _pieces(
 
 
 class Form:
-    """How responses of one kind are written. kind: ``chat`` or ``text``."""
+    """Writes responses of one kind: ``chat``, or ``text`` for completions."""
 
     def __init__(self, kind: Literal["chat", "text"], model: str, *, usage: bool) -> None:
         """usage: whether the last event of a stream tells the number of tokens."""
@@ -199,10 +198,10 @@ class Form:
     async def events(
         self, asked: Sequence[PendingAnswer], firsts: Sequence[Piece | Answered]
     ) -> AsyncIterator[str]:
-        """The same as server-sent events, while answers are written, and ``[DONE]``.
+        """The response as server-sent events while answers are written, then ``[DONE]``.
 
         firsts: the first event of each answer. The first chunk of an answer says where it comes
-        from, the last one all that is known of it.
+        from, its last one all that is known of it.
         """
         answers: list[Answered] = []
         try:
@@ -258,7 +257,7 @@ def _data(values: dict[str, Any]) -> str:
 
 
 class ResponseForm:
-    """How a response is written: one message, without tools."""
+    """Writes responses of the responses API: one message, without tools."""
 
     def __init__(self, model: str) -> None:
         self._item = f"msg_{uuid.uuid4().hex}"
@@ -298,7 +297,7 @@ class ResponseForm:
     async def events(
         self, asked: Sequence[PendingAnswer], firsts: Sequence[Piece | Answered]
     ) -> AsyncIterator[str]:
-        """The same as server-sent events, while the answer is written."""
+        """The response as server-sent events while the answer is written."""
         number = 0
         begun = {**self._head, "status": "in_progress", "output": [], "holdfast": firsts[0].values}
         item = self._message("in_progress", [])
@@ -325,7 +324,7 @@ class ResponseForm:
             yield _response_data(values, number)
 
     def _end(self, answer: Answered) -> Iterator[dict[str, Any]]:
-        """The events behind the last text."""
+        """The events after the last text."""
         whole, text = self.whole([answer]), answer.content
         yield self._text_event("response.output_text.done", text=text, logprobs=[])
         yield self._text_event("response.content_part.done", part=_part(text))

@@ -1,4 +1,4 @@
-"""A request that is refused: its status and what is said."""
+"""The error for a refused request: its HTTP status and its message."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from holdfast.core.errors import HoldfastError, InUseError, NoSpaceError
 
 
 class RefusalError(Exception):
-    """A refused request: HTTP status, one sentence, and the name programs know it by."""
+    """A refused request: HTTP status, one sentence, and the code by which programs know it."""
 
     def __init__(self, status: int, message: str, code: str, *, kept: bool | None = None) -> None:
         """kept: whether the facts that were sent are on file; None where none were sent."""
         if kept is not None:
             then = "on file and learned by the next lesson" if kept else "not kept; send them again"
             message = f"{message}; the facts are {then}"
-        message = message.encode(errors="replace").decode()  # half of a surrogate pair is no text
+        message = message.encode(errors="replace").decode()  # without unpaired surrogates
         super().__init__(message)
         self.status, self.message, self.code, self.kept = status, message, code, kept
 
@@ -32,10 +32,9 @@ class RefusalError(Exception):
 
 
 def refusal_of(error: HoldfastError, *, kept: bool | None = None) -> RefusalError:
-    """The refusal for an error, by whose fault it is.
+    """The refusal for an error: 507 for a full disk, 503 while another process writes, else 400.
 
-    507 for a full disk, 503 while another process writes, else 400, the caller's mistake, after
-    which no fact is kept.
+    kept: as for :class:`RefusalError`, but not said with 400, the caller's mistake.
     """
     if isinstance(error, NoSpaceError | InUseError):
         status = 507 if isinstance(error, NoSpaceError) else 503

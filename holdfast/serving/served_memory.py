@@ -1,4 +1,4 @@
-"""A memory as it is served: what was not taught the model writes, token by token.
+"""A memory that answers step by step: taught answers at once, the model's own by token.
 
 Where an answer comes from is known once its question is read, before its first token.
 """
@@ -21,27 +21,26 @@ from holdfast.streams.item import question_key
 
 
 class ServedMemory:
-    """Answers with a memory. Only one thread calls it.
+    """Answers with a memory. Only one thread may call it.
 
     taught_only: what was not taught gets ``NOT_TAUGHT`` instead of the untouched model's answer.
     """
 
-    batch = 16  # each keeps up to 768 tokens' keys and values, 35 MB with smollm2
+    batch = 16  # answers at once; each keeps up to 768 tokens' keys and values, 35 MB with smollm2
 
     def __init__(self, memory: Memory, *, taught_only: bool = False) -> None:
         self.memory = memory
         self._taught_only = taught_only
 
     def refresh(self) -> bool:
-        """Take up what another process has taught. Raises HoldfastError for what is damaged."""
+        """Load what another process has taught, if any. Raises HoldfastError if it is damaged."""
         return self.memory.refresh()
 
     def answering(self, questions: Sequence[AskedQuestion]) -> Steps:
         """Answer questions, a step at a time.
 
-        Yields what is new of them: a question's number, and a piece of its answer, the whole
-        answer, or what is wrong with the question. The last event of every question is one of the
-        latter two.
+        Each step yields events with their question's number: a piece of its answer, or, as its
+        last event, the whole answer or an error.
         """
         results = self._taught([question.text for question in questions])
         events: list[tuple[int, Event]] = []
@@ -67,7 +66,7 @@ class ServedMemory:
             yield from self._drafted(drafts, readings)
 
     def _taught(self, questions: Sequence[str]) -> list[Answer | Reading | HoldfastError]:
-        """What was taught; a question that is wrong affects no other."""
+        """As :meth:`Answerer.taught`, but a question with an error affects no other."""
         try:
             return [*self.memory.answerer().taught(questions)]
         except HoldfastError as error:
@@ -80,7 +79,7 @@ class ServedMemory:
         return Answered(content, values, len(form.question(question)), len(form.answer(content)))
 
     def _drafted(self, drafts: Sequence[_Draft], readings: Sequence[Reading]) -> Steps:
-        """The untouched model's answers, written side by side."""
+        """Write the untouched model's answers at the same time, a token of each in a step."""
         limit = max(draft.most for draft in drafts)
         for tokens in self.memory.engine().reader.steps(readings, limit):
             yield [
@@ -97,7 +96,7 @@ class ServedMemory:
 
         Each fact has ``question``, ``answer``, ``batch`` (its lesson's number), ``batch_name``,
         ``recalled``: whether the weights gave the answer at the end of the lesson; and ``source``:
-        ``weights``, ``list``, or ``waiting`` where its lesson is not learned yet.
+        ``weights``, ``list``, or ``waiting`` if its lesson is not learned yet.
         """
         memory = self.memory
         tasks, learned = memory.tasks, memory.horizon
@@ -148,7 +147,7 @@ class _Draft:
         return min(self.question.most or limit, limit)
 
     def grown(self, token: int | None) -> Event | None:
-        """What a further token changes; None for the token means that the answer has ended."""
+        """Add a token, or None at the end; the event for what is new, if anything is."""
         if token is None:
             return self.ended("stop")
         self.tokens.append(token)
@@ -165,7 +164,7 @@ class _Draft:
         return Piece(new, {})
 
     def ended(self, finish: str) -> Answered:
-        """The whole answer."""
+        """End the draft; the whole answer."""
         self.done = True
         form = self.memory.engine().form
         text = text_before(self.question.stops, form.text(self.tokens))
@@ -175,7 +174,7 @@ class _Draft:
 
 
 def _held_back(stops: Sequence[str], text: str) -> int:
-    """How many symbols at the end of a text that goes on may be the beginning of a stop."""
+    """How many characters at the end of an unfinished text may be the beginning of a stop."""
     sizes = (
         size
         for stop in stops

@@ -1,7 +1,7 @@
-"""Lessons of a served memory: they go on after the request that brought them.
+"""Lessons of a served memory, which are learned after the request that brought them.
 
 Facts are on file when the response is sent. One process learns what is on file, lesson after
-lesson; when it was killed, what waits is learned by the next one.
+lesson; if it is killed, the next one learns what still waits.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from holdfast.streams.batches import latest
 from holdfast.streams.load import facts_of_python
 
 logger = logging.getLogger(__name__)
-LESSONS = 32  # that wait; a lesson takes seconds to minutes
-FACTS = 1000  # that wait, in all lessons, their other wordings included
-# Seconds that the process has to end by itself when the server does, which takes two at most: the
-# model's last step has half a second besides.
+LESSONS = 32  # that may wait; a lesson takes seconds to minutes
+FACTS = 1000  # that may wait in all lessons, other wordings included
+# Seconds that a process gets to end by itself. The server has to end within two; the model's last
+# step has half a second of them.
 _PATIENCE = 0.5
-_EVERY = 0.2  # seconds between looks at a lesson that a request waits for
+_EVERY = 0.2  # seconds between checks of a lesson that a request waits for
 
-# The value of ``function(memory)``, called on the thread that owns the memory.
+# Returns the value of ``function(memory)``, called on the thread that owns the memory.
 OnThread = Callable[[Callable[[Memory], Any]], Awaitable[Any]]
 
 
@@ -69,7 +69,7 @@ def facts_in(body: object) -> tuple[Any, int]:
 
 
 def check_room(waiting: Sequence[LessonState], posted: Stream, paraphrases: int) -> None:
-    """Raise RefusalError where a request has too many lessons or facts, alone or with what waits.
+    """Raise RefusalError if a request has too many lessons or facts, alone or with those waiting.
 
     waiting: the lessons that are not learned yet.
     """
@@ -97,7 +97,7 @@ def check_room(waiting: Sequence[LessonState], posted: Stream, paraphrases: int)
 
 
 class Teacher:
-    """Puts facts on file, and keeps a process that learns them while there are any."""
+    """Puts facts on file, and runs a process that learns them while any wait."""
 
     def __init__(self, directory: Path, on_thread: OnThread) -> None:
         self._directory, self._on_thread = directory, on_thread
@@ -105,25 +105,25 @@ class Teacher:
         self._learning: asyncio.Task[None] | None = None
         self._forgetting: asyncio.Task[dict[str, Any]] | None = None
         self._forgetter: asyncio.subprocess.Process | None = None
-        self._more = False  # whether it is to be looked again what waits
+        self._more = False  # whether to check again what waits
         self._ending = False
         self._failure: HoldfastError | None = None  # why no process could be started
 
     @property
     def busy(self) -> bool:
-        """Whether a lesson is learned or waits."""
+        """Whether a lesson is being learned or waits to be."""
         return self._learning is not None and not self._learning.done()
 
     def start(self) -> None:
-        """Learn what is on file and not learned yet, if anything is: at the server's start too."""
+        """Learn what is on file but not learned yet, if anything."""
         self._more = True
         if not self.busy:
             self._learning = asyncio.create_task(self._learn())
 
     async def teach(self, facts: Any, paraphrases: int, *, wait: bool) -> tuple[int, Any]:
-        """Teach facts: the status and the value of the response.
+        """Teach facts; the status and the value of the response.
 
-        202 with the number of the lesson that waits; 200 where there is nothing to wait for.
+        202 with the number of the lesson that waits, 200 if there is nothing to wait for.
         facts: what :func:`holdfast.streams.load.facts_of_python` takes; paraphrases: other
         wordings of each; wait: respond once they are learned. Raises HoldfastError for facts that
         are refused, RefusalError when too many lessons wait.
@@ -132,7 +132,7 @@ class Teacher:
         with _reading(kept=False):
             waiting = await asyncio.to_thread(waiting_lessons, self._directory)
         check_room(waiting, stream, paraphrases)
-        # What is on file is learned, also where the client leaves meanwhile.
+        # Shielded, so that what is on file is learned even if the client leaves.
         filed, names = await asyncio.shield(asyncio.create_task(self._filed(stream, paraphrases)))
         if not filed.lessons:
             return 200, _values(filed, "learned")
@@ -142,7 +142,7 @@ class Teacher:
         return 200, {**_values(filed, "learned"), "missed": missed}
 
     async def _filed(self, stream: Stream, paraphrases: int) -> tuple[Filed, list[str]]:
-        """Put facts on file and let them be learned; also the names of their lessons."""
+        """Put facts on file and start to learn them; also the names of their lessons."""
 
         def write(memory: Memory) -> tuple[Filed, list[str]]:
             left_out = left_out_wordings(stream, latest(memory.tasks).values())
@@ -154,7 +154,7 @@ class Teacher:
             filed, names = await self._on_thread(write)
         except HoldfastError as error:
             raise refusal_of(error, kept=False) from None
-        except RefusalError as refusal:  # it waited for the model's thread when the server ended
+        except RefusalError as refusal:  # the server ended while this waited for the model's thread
             why = "the server ends"
             raise RefusalError(refusal.status, why, refusal.code, kept=False) from None
         if filed.lessons:
@@ -170,8 +170,8 @@ class Teacher:
     async def forget(self, questions: Sequence[str]) -> dict[str, Any]:
         """Forget facts, in a process of its own; questions are answered meanwhile.
 
-        As :class:`holdfast.memory.forgetting.Forgetting` has it. Raises HoldfastError for a
-        question that is not on file, RefusalError while a lesson is learned or facts are forgotten.
+        Returns the fields of :class:`holdfast.memory.forgetting.Forgetting`. Raises HoldfastError
+        for a question that is not on file, RefusalError while others learn or forget here.
         """
         with _reading():
             waiting = await asyncio.to_thread(waiting_lessons, self._directory)
@@ -183,7 +183,7 @@ class Teacher:
             message = "a lesson is being learned, or facts forgotten; forget again after that"
             raise RefusalError(503, message, "busy")
         self._forgetting = asyncio.create_task(self._forgotten(questions))
-        # Facts are forgotten also where the client leaves meanwhile.
+        # Shielded, so that facts are forgotten even if the client leaves.
         return await asyncio.shield(self._forgetting)
 
     async def _forgotten(self, questions: Sequence[str]) -> dict[str, Any]:
@@ -203,13 +203,13 @@ class Teacher:
         return outcome
 
     def ending(self) -> None:
-        """The server begins to end: stop the lesson, and tell whoever waits for one."""
+        """The server begins to end: ask processes to end; waiting requests get an error."""
         self._ending = True
         _terminate(self._process)
         _terminate(self._forgetter)
 
     async def end(self) -> None:
-        """The server ends: the lesson in progress is stopped, and the next one finishes it."""
+        """The server ends: wait for the processes, or kill them; the next server continues."""
         self.ending()
         await stop(self._process, _PATIENCE)
         if self._learning is not None:
@@ -219,7 +219,7 @@ class Teacher:
             await asyncio.wait([self._forgetting])
 
     async def _learn(self) -> None:
-        """Let processes learn until nothing waits, one fails, or two are killed in one lesson."""
+        """Run learning processes until nothing waits, one fails, or two are killed in a lesson."""
         self._failure = None
         killed_in = 0  # the lesson in which the last process was killed
         while self._more and not self._ending:
@@ -257,12 +257,12 @@ class Teacher:
                 progress.failed(reason)
 
     async def _learned(self, names: Collection[str]) -> list[str]:
-        """The questions that the weights miss of lessons, once these are learned.
+        """Wait until lessons are learned; the questions of theirs that the weights miss.
 
-        Raises RefusalError when a lesson fails or is cancelled.
+        Raises RefusalError if one fails or is cancelled, or the server ends.
         """
         while True:
-            is_over = not self.busy  # before the states are read: they are the last ones then
+            is_over = not self.busy  # read before the states, which are then final
             states = await asyncio.to_thread(lesson_states, self._directory)
             taught = [state for state in states if state.name in names]
             if len(taught) < len(names):
@@ -288,7 +288,7 @@ class Teacher:
 
 @contextlib.contextmanager
 def _reading(*, kept: bool | None = None) -> Iterator[None]:
-    """What is on file is read; where it is damaged, that is no mistake of whoever asks."""
+    """Turn errors in the memory's files into status 500, since they are not the client's."""
     try:
         yield
     except HoldfastError as error:
@@ -296,7 +296,7 @@ def _reading(*, kept: bool | None = None) -> Iterator[None]:
 
 
 def _values(filed: Filed, state: str) -> dict[str, Any]:
-    """What a response says of facts that were put on file."""
+    """The response's value for facts that were put on file."""
     return {
         "lesson": filed.lessons[-1] if filed.lessons else None,
         "lessons": list(filed.lessons),
@@ -308,7 +308,7 @@ def _values(filed: Filed, state: str) -> dict[str, Any]:
 
 
 async def begin(directory: Path, command: Sequence[str]) -> asyncio.subprocess.Process:
-    """Begin a process that changes a memory; what it says is in the memory's log."""
+    """Begin a process that changes a memory; its output goes to the memory's log."""
     with opened_log(directory) as log:
         return await _begin(command, log, log)
 
@@ -334,9 +334,9 @@ def _terminate(process: asyncio.subprocess.Process | None) -> None:
 
 
 async def stop(process: asyncio.subprocess.Process | None, seconds: float | None = None) -> None:
-    """Stop such a process; the next one goes on from its progress.
+    """Ask a process to end and wait for it; the next one continues from its progress.
 
-    seconds: after which it is killed, which loses no more; None to wait for it.
+    seconds: after which it is killed, which loses nothing more; None: never.
     """
     _terminate(process)
     if process is not None and process.returncode is None:

@@ -1,4 +1,4 @@
-"""Whether a reply says an answer."""
+"""Whether a reply contains an answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def bare(text: str) -> str:
 
 
 def says(reply: str, answers: Iterable[str]) -> bool:
-    """Whether an answer occurs in a reply as whole words, whatever the case.
+    """Whether any of ``answers`` occurs in a reply as whole words, in any case.
 
     A number does not occur in a longer one: ``8`` is not in ``8.5``.
     """

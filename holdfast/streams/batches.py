@@ -16,15 +16,14 @@ from holdfast.streams.rows import row_of, values_of
 from holdfast.streams.stream import Task
 
 FACTS_FILE = "facts.jsonl"
-WORDING_OF = "wording_of"  # in an item's details: of which question it is another wording
+WORDING_OF = "wording_of"  # key in an item's details: the question that it asks in other words
 
 
 def read_batches(path: Path) -> tuple[Task, ...]:
     """Read the batches in a memory's facts file; empty if the file does not exist.
 
     Unlike in a stream, two batches may ask the same question: the later answer corrects the
-    earlier one.
-    Raises HoldfastError naming the line when the file is damaged.
+    earlier one. Raises HoldfastError naming the line when the file is damaged.
     """
     try:
         content = regular(path).read_bytes()
@@ -48,19 +47,19 @@ def read_batches(path: Path) -> tuple[Task, ...]:
 
 
 def write_batches(path: Path, batches: Iterable[Task]) -> None:
-    """Write a facts file atomically; it may be empty. Raises HoldfastError where it cannot be."""
+    """Write a facts file, perhaps empty, atomically. Raises HoldfastError if that fails."""
     rows = (values_of(task, item) for task in batches for item in task.items)
     lines = (json.dumps(row, ensure_ascii=False) for row in rows)
     write_text_atomically(path, "".join(f"{line}\n" for line in lines))
 
 
 def is_wording(item: Item) -> bool:
-    """Whether the item is another wording of a fact, and no fact of its own."""
+    """Whether the item asks for another item's fact in other words, and is no fact itself."""
     return WORDING_OF in item.details
 
 
 def check_wording(item: Item) -> None:
-    """Raise HoldfastError where an item is said to be a wording of what is no question."""
+    """Raise HoldfastError if an item has a ``wording_of`` that is no text."""
     of = item.details.get(WORDING_OF, item.question)
     if not isinstance(of, str) or not of.strip():
         raise HoldfastError(
@@ -70,7 +69,7 @@ def check_wording(item: Item) -> None:
 
 
 def fact_key(item: Item) -> str:
-    """The key of the question of an item's fact; of a wording that of the fact that it asks for."""
+    """The question key of an item's fact; for a wording, the key of the fact that it asks for."""
     return question_key(item.details[WORDING_OF] if is_wording(item) else item.question)
 
 
@@ -80,5 +79,5 @@ def newest(tasks: Iterable[Task]) -> list[Item]:
 
 
 def latest(tasks: Iterable[Task]) -> dict[str, Item]:
-    """Every question, those of other wordings included, with its latest answer, by its key."""
+    """The latest item of every question, by question key; other wordings are included."""
     return {question_key(item.question): item for task in tasks for item in task.items}

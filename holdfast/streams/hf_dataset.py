@@ -22,10 +22,10 @@ def is_dataset(path: Path) -> bool:
 def read_dataset(
     path: str | Path, items_per_task: int | None = None, columns: Columns | None = None
 ) -> Stream:
-    """Read a dataset that ``save_to_disk`` wrote; its columns have the names of the JSONL keys.
+    """Read a dataset that ``save_to_disk`` wrote; its columns are named like the JSONL keys.
 
-    Empty values (None, no aliases) count as absent; ``details`` is JSON text. Of several splits,
-    ``train`` is read. Other columns are kept in the details. Rows form tasks as in ``read_jsonl``.
+    None and empty aliases count as absent; ``details`` is JSON text; other columns are kept in the
+    details. Of several splits, ``train`` is read. Rows form tasks as in ``read_jsonl``.
 
     Raises HoldfastError naming the path and the row.
     """
@@ -33,7 +33,7 @@ def read_dataset(
     datasets = library()
     try:
         table = datasets.load_from_disk(str(path))
-    # IndexError: the first of its tables is taken, and a dataset without rows has none
+    # IndexError: datasets takes the first table, and a dataset without rows has none
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         reason = reason_of(error, 200)
         raise HoldfastError(f"{path}: is no dataset that can be read ({reason})") from None
@@ -94,7 +94,7 @@ def library() -> Any:
 
 
 def one_split(splits: Mapping[str, Any], source: Path | str) -> Any:
-    """The split ``train``, or the only one; HoldfastError, naming the source, without either."""
+    """The split ``train``, or the only split. Raises HoldfastError if there is neither."""
     if "train" in splits or len(splits) == 1:
         return splits.get("train", next(iter(splits.values())))
     such_as = f", such as {source / next(iter(splits))}" if isinstance(source, Path) else ""

@@ -1,4 +1,4 @@
-"""One fact to memorise: a question, its answer, and the other answers that count."""
+"""An item: a question, its answer and accepted aliases; how its texts are checked and compared."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from holdfast.core.errors import HoldfastError, reason_of
 
 @dataclass(frozen=True)
 class Item:
-    """A question with its one target answer. Surrounding whitespace is stripped.
+    """A question and its target answer. Surrounding white space is stripped.
 
     aliases: other answers accepted when recall is scored; never trained on.
-    id: the source's own name for the item; need not be unique, part of no fingerprint.
-    details: what else the source records (topic, dataset, ...), as JSON values under the source's
-    own keys; written to and read from files, part of no fingerprint.
+    id: the source's name for the item, not necessarily unique; not in any fingerprint.
+    details: other values of the source (topic, dataset, ...), as JSON values under its own keys;
+    written to and read from files, not in any fingerprint.
 
-    Raises HoldfastError for a text that is empty or no valid Unicode, and for details that no JSON
-    file can hold.
+    Raises HoldfastError for a text that is empty, holds NUL or is not valid Unicode, for aliases
+    that are no list, and for details that are not JSON.
     """
 
     question: str
@@ -47,7 +47,7 @@ class Item:
 
 
 def is_visible(text: str) -> bool:
-    """Whether a text has a symbol that is neither white space nor an invisible character."""
+    """Whether a text has a character that is neither white space nor of Unicode category Cf."""
     return any(unicodedata.category(symbol) != "Cf" and not symbol.isspace() for symbol in text)
 
 
@@ -76,7 +76,7 @@ def check_boxed(item: Item) -> None:
 
 
 def _check_details(details: Mapping[str, Any]) -> None:
-    """Refuse details that are not JSON now, not when a file is written hours later."""
+    """Raise HoldfastError for details that are not JSON, before a file is written hours later."""
     try:
         json.dumps(dict(details), ensure_ascii=False, allow_nan=False).encode()
     # Halves of surrogate pairs, NaN, infinities, types that JSON lacks, values nested too deeply.
@@ -88,23 +88,23 @@ def _check_details(details: Mapping[str, Any]) -> None:
 
 
 def question_key(question: str) -> str:
-    """The form in which questions are compared, with their case.
+    """The form in which questions are compared; case counts.
 
-    Unicode form NFC, because tokenizers fold equivalent encodings, without invisible characters,
-    each run of white space one space.
+    Invisible characters are removed and each run of white space becomes one space. The text is in
+    Unicode form NFC, because tokenizers fold equivalent encodings.
     """
     visible = "".join(symbol for symbol in question if unicodedata.category(symbol) != "Cf")
     return unicodedata.normalize("NFC", " ".join(visible.split()))
 
 
 def same_answer(first: Item, second: Item) -> bool:
-    """Whether two items have one answer, in whatever Unicode normal form it is written."""
+    """Whether two items have the same answer, whatever its Unicode normal form."""
     text, other = (unicodedata.normalize("NFC", item.answer) for item in (first, second))
     return text == other
 
 
 def quoted(value: object, longest: int = 60) -> str:
-    """``value`` in quotes for an error: on one line, printable, at most ``longest`` symbols."""
+    """``value`` in quotes for an error: one line, valid UTF-8, at most ``longest`` characters."""
     flat = " ".join(str(value).split()).encode("utf-8", "backslashreplace").decode()
     return f'"{flat}"' if len(flat) <= longest else f'"{flat[: longest - 3]}..."'
 
@@ -115,7 +115,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def _stripped(value: str) -> str:
-    """A text without blanks at its ends; lines that share the first one's indentation lose it."""
+    """Strip a text; if all its lines begin with the first line's indentation, remove that too."""
     text, begin = value.strip(), value[: len(value) - len(value.lstrip())].rpartition("\n")[2]
     if all(line.startswith(begin) or not line.strip() for line in text.split("\n")[1:]):
         text = text.replace(f"\n{begin}", "\n")
@@ -123,11 +123,12 @@ def _stripped(value: str) -> str:
 
 
 def clean(field: str, value: object, remedy: str = "") -> str:
-    """``value`` without surrounding whitespace.
+    """``value`` without surrounding white space.
 
-    field: its name in an error; remedy: what to do where it is empty, of an item's if unsaid.
+    field: its name in errors; remedy: what an error says to do if it is empty, by default what
+    fits a field of an item.
 
-    Raises HoldfastError unless it is a non-empty text that UTF-8 can hold.
+    Raises HoldfastError unless it is a non-empty text without NUL that UTF-8 can hold.
     """
     if not isinstance(value, str):
         raise HoldfastError(f'"{field}" is {value!r:.60}, which is no text; write a text in quotes')
@@ -141,7 +142,7 @@ def clean(field: str, value: object, remedy: str = "") -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        # Bytes in another encoding than UTF-8, or half of a surrogate pair.
+        # Bytes of another encoding, or half of a surrogate pair.
         raise HoldfastError(
             f'"{field}" {quoted(text)} is no valid Unicode; retype it, or convert it to UTF-8'
         ) from None

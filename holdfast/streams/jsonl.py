@@ -24,17 +24,16 @@ def read_jsonl(
 ) -> Stream:
     """Read lines ``{"question", "answer", "aliases"?, "task"?, "id"?, "details"?}`` as a stream.
 
-    Further keys are kept in the details. ``prompt`` and ``completion``, ``instruction`` and
-    ``output``, or the ``messages`` of a chat may stand for question and answer.
+    Other keys are kept in the details. ``prompt`` and ``completion``, ``instruction`` or ``input``
+    and ``output``, or the ``messages`` of a chat may replace ``question`` and ``answer``.
 
     ``task`` is text or a whole number (``1`` and ``"1"`` are one task), given in every line or in
-    none. Tasks come in the order of their first line, whatever their names; their lines may be
-    interleaved. Without ``task``, every ``items_per_task`` lines make a task, named by its
-    number, the last one perhaps shorter; without ``items_per_task``, the file is one task.
-    Blank lines are skipped. The stream is named after the file. corrections: a line may repeat a
-    question of an earlier task.
+    none. Tasks come in the order of their first line; their lines may be interleaved. Without
+    ``task``, every ``items_per_task`` lines make a task, named by its number, and the last may be
+    shorter; without ``items_per_task``, the file is one task. Blank lines are skipped. The stream
+    is named after the file. corrections: a line may repeat a question of an earlier task.
 
-    Raises HoldfastError naming the file and, where there is one, the line.
+    Raises HoldfastError naming the file and, if one is wrong, the line.
     """
     path = Path(path)
     try:
@@ -58,7 +57,7 @@ def read_jsonl(
 
 
 def write_jsonl(stream: Stream, path: str | Path) -> None:
-    """Write a stream atomically, such that :func:`read_jsonl` returns equal tasks.
+    """Write a stream atomically, so that :func:`read_jsonl` returns equal tasks.
 
     The stream's name, ``exact_case`` and ``about`` are not written. Raises HoldfastError when the
     path cannot be written.
@@ -79,7 +78,7 @@ def lines_of(content: bytes) -> list[tuple[str, bytes]]:
 
 
 def json_object(raw: bytes) -> dict[str, Any]:
-    """Parse one line as a JSON object; HoldfastError, without the place, when it is none."""
+    """Parse a line as a JSON object. Raises HoldfastError, without the place, if it is none."""
     try:
         values = json.loads(raw.decode("utf-8"), object_pairs_hook=_without_repeats)
     except UnicodeDecodeError:
@@ -93,7 +92,7 @@ def json_object(raw: bytes) -> dict[str, Any]:
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse a key that occurs twice in one object; JSON readers keep the last one silently."""
+    """Refuse a key that occurs twice in one object; json would silently keep the last."""
     values = dict(pairs)
     if len(values) < len(pairs):
         keys = [key for key, _ in pairs]

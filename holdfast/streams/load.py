@@ -1,4 +1,4 @@
-"""Load any stream: by the name of a built-in, by the path of a file, or from facts of Python."""
+"""Load any stream: by a built-in's name, from a path, or from Python objects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from holdfast.streams.tables import TABLES, read_table, records_of
 
 JSONL_IN_DIRECTORY = "stream.jsonl"
 DATASET_IN_DIRECTORY = "dataset"
-# The settings that give the size and the seed of a generated stream.
+# The settings for the size and the seed of a generated stream.
 SIZE_AND_SEED = ("tasks", "items_per_task", "seed")
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ _GIVE = (
 )
 
 Fact: TypeAlias = Item | tuple[str, str] | Mapping[str, Any]
-# Any: a pandas DataFrame or a dataset, of libraries that are not imported here
+# Any: a pandas DataFrame or a dataset, whose libraries are not imported here
 Facts: TypeAlias = Iterable[Fact] | Any
 
 
@@ -47,9 +47,9 @@ class StreamConfig(Config):
     ``.jsonl`` file, of a table, of a directory in the published layout, or of a saved Hugging Face
     dataset; a whole number, as YAML reads the name ``2024``, counts as text.
     tasks: how many tasks to take, from the first; None takes all (100 of Symbol-QA).
-    items_per_task: of Symbol-QA, None meaning 100; of a file whose lines name no task, None
-    meaning that the file is one task.
-    seed: of a generated stream; a stored stream ignores it.
+    items_per_task: items in a task of Symbol-QA (None: 100), or of a file whose lines name no task
+    (None: the file is one task).
+    seed: for a generated stream; a stored stream ignores it.
     order_seed: permutes the tasks of the whole stream, before the first ``tasks`` are taken; None
     keeps their stored order.
     """
@@ -78,12 +78,12 @@ def load_stream(
 ) -> Stream:
     """Load or generate a stream: ``load_stream("facts.jsonl", items_per_task=20)``.
 
-    source: a built-in's name, a path, or a configuration, whose values the keywords replace; or
-    facts of Python: a pandas DataFrame, what ``datasets`` has loaded, or pairs (question,
-    answer), mappings or items; or a stream, of which ``order_seed`` and ``tasks`` take a part.
-    question_column, answer_column: which of their columns or keys, or those of a file, hold
-    them; the other keywords are those of :class:`StreamConfig`. Symbol-QA is permuted over its
-    full 100 tasks (or over ``tasks``, when that is more), so shorter streams stay prefixes.
+    source: a built-in's name, a path, or a configuration, whose values the keywords override; a
+    stream, from which ``order_seed`` and ``tasks`` select; or Python objects: a pandas DataFrame,
+    what ``datasets`` has loaded, or pairs (question, answer), mappings or items.
+    question_column, answer_column: the columns or keys that hold questions and answers; the other
+    keywords are those of :class:`StreamConfig`. Symbol-QA is permuted over its full 100 tasks (or
+    over ``tasks``, if that is more), so shorter streams stay prefixes.
 
     Raises HoldfastError for a value out of range, an unknown name, a file that is missing or
     wrong, or more tasks than there are.
@@ -119,13 +119,13 @@ def _whole_symbol_qa(config: StreamConfig) -> Stream:
     )
 
 
-# Each returns the whole stream in its unpermuted order; load_stream permutes and truncates it.
-# Installed packages add others, in the group of entry points ``holdfast.streams``.
+# Each returns the whole stream, unpermuted; load_stream permutes and truncates it. Installed
+# packages add others through entry points of the group ``holdfast.streams``.
 _BUILT_IN: dict[str, Callable[[StreamConfig], Stream]] = {"symbol_qa": _whole_symbol_qa}
 
 
 def is_generated(name: object) -> bool:
-    """Whether ``name`` is a generated stream; None stands for the default stream."""
+    """Whether ``name`` is a generated stream, built in or plugged in; None: the default stream."""
     name = name or StreamConfig().name
     return isinstance(name, str) and name in _sources()
 
@@ -159,9 +159,8 @@ def read_stream(
 
     path: a ``.jsonl``, ``.json``, ``.csv``, ``.tsv``, ``.parquet`` or ``.xlsx`` file; a directory
     in the published layout; one saved by ``datasets``; or one that holds a ``stream.jsonl`` or a
-    ``dataset`` saved by ``datasets``. items_per_task: of rows that name no task. columns: which
-    hold questions and answers, of what has columns. corrections: in a ``.jsonl`` file a later task
-    may repeat a question.
+    ``dataset`` saved by ``datasets``. items_per_task: if rows name no task. columns: those of
+    questions and answers. corrections: in a ``.jsonl`` file a later task may repeat a question.
     Raises HoldfastError when it is none of these, cannot be read, or has invalid content.
     """
     try:
@@ -223,10 +222,10 @@ def _stored(
 def facts_of_python(
     facts: Facts, items_per_task: int | None = None, columns: Columns | None = None
 ) -> Stream:
-    """Facts as a stream; without tasks of their own they are one task, or tasks of a size.
+    """Make a stream of Python objects; if they name no task, they are one, or tasks of a size.
 
-    facts: items, pairs (question, answer), or mappings with the keys of a JSON line; or a pandas
-    DataFrame; or what ``datasets`` has loaded, of whose splits ``train`` is taken, or the only one.
+    facts: items, pairs (question, answer), or mappings with the keys of a JSON line; a pandas
+    DataFrame; or what ``datasets`` has loaded: of several splits ``train``, or the only one.
     Raises HoldfastError naming the number of each fact that is wrong.
     """
     if isinstance(facts, Mapping):
@@ -246,7 +245,7 @@ def facts_of_python(
 
 
 def _is_dataset(value: object) -> bool:
-    """Whether the library ``datasets``, which is not imported here, has made it."""
+    """Whether ``value`` is a dataset of the library ``datasets``, which is not imported here."""
     return type(value).__module__.partition(".")[0] == "datasets" and hasattr(value, "features")
 
 

@@ -1,4 +1,4 @@
-"""The questions seen so far, so that each maps to exactly one answer."""
+"""A registry of questions, so that each question of a stream occurs once, with one answer."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from holdfast.streams.item import Item, question_key, quoted, same_answer
 class QuestionRegistry:
     """Every question of a stream and where it first appeared.
 
-    A model is queried with the question alone, so two answers would leave its target undefined
-    and look like forgetting. An exact repeat is refused as well: the later task would train it
-    again, so its recall would say nothing about retention. White space, invisible characters and
-    equivalent encodings make no other question; case does.
+    A model is asked the question alone, so two answers would leave its target undefined and look
+    like forgetting. An exact repeat is refused too: the later task would train it again, so its
+    recall would say nothing about retention. Questions are the same if they differ only in white
+    space, invisible characters or equivalent encodings; case counts.
 
     Source: app:data-uniqueness.
     """
@@ -52,9 +52,9 @@ class QuestionRegistry:
 def case_twins(
     items: Iterable[Item], alike: Callable[[str], str] = lambda text: question_key(text).casefold()
 ) -> list[tuple[Item, Item]]:
-    """Pairs of items whose questions differ in case alone: the first such item, and another.
+    """Pairs (first item, later item) of different questions that have one key under ``alike``.
 
-    alike: what of two questions has to be equal instead.
+    alike: question -> key; by default the question without case.
     """
     first: dict[str, Item] = {}
     twins = []

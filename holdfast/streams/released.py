@@ -44,11 +44,11 @@ def is_released(path: Path) -> bool:
 def read_released(path: str | Path) -> Stream:
     """Read a stream as it was published; repeated questions are kept, with a warning.
 
-    Either of the two item files may be missing. Tasks are named as the manifest names them, by
-    their topic, or by their number, from 1. ``exact_case`` is the manifest's; without one, it is
-    true when ``dataset_type`` begins with ``symbol``.
+    One of the two item files may be missing. A task's name is that of the manifest, or else its
+    topic, or else its number, from 1. If the manifest has no ``exact_case``, it is true when
+    ``dataset_type`` begins with ``symbol``.
 
-    Raises HoldfastError naming the file, and the item in it where there is one.
+    Raises HoldfastError naming the file and, if one is wrong, the item.
     """
     path = Path(path)
     manifest = _manifest(path)
@@ -70,11 +70,11 @@ def read_released(path: str | Path) -> Stream:
 
 
 def write_released(stream: Stream, path: str | Path) -> None:
-    """Write a stream such that :func:`read_released` returns it; the manifest is written last.
+    """Write a stream so that :func:`read_released` returns it; the manifest is written last.
 
     The directory may hold other files, but neither a stream nor anything called ``task_...``.
-    Raises HoldfastError when it does, when another process is writing there, when an item's
-    details have a key that the layout itself uses, or when the directory cannot be written.
+    Raises HoldfastError if it does, if another process is writing there, if an item's details have
+    a key that the layout itself uses, or if the directory cannot be written.
     """
     path = Path(os.path.abspath(path))
     if path.exists() and not path.is_dir():
@@ -82,7 +82,7 @@ def write_released(stream: Stream, path: str | Path) -> None:
     locked = (path / ".lock").exists()
     with lock_directory(path, parts=("manifest.json", UNFINISHED), create=not locked):
         part = path / UNFINISHED
-        # Tasks beside an unfinished part are those of a killed writer.
+        # Tasks beside an unfinished part are from a killed writer.
         if is_released(path) or (any(path.glob("task_*")) and not part.is_dir()):
             raise HoldfastError(
                 f"{path}: holds a stream or tasks already; choose another place, or remove them"
@@ -108,9 +108,9 @@ def write_released(stream: Stream, path: str | Path) -> None:
 
 
 def _move(part: Path, path: Path) -> None:
-    """Move the written files into place, the manifest last: it makes the directory a stream."""
+    """Move the written files into place; the manifest, last, makes the directory a stream."""
     for old in path.glob("task_*"):
-        if _NUMBERED.fullmatch(old.name):  # of a killed writer
+        if _NUMBERED.fullmatch(old.name):  # from a killed writer
             shutil.rmtree(old)
     for child in sorted(part.iterdir(), key=lambda child: child.name == "manifest.json"):
         os.replace(child, path / child.name)
@@ -118,7 +118,7 @@ def _move(part: Path, path: Path) -> None:
 
 
 def _write_task(folder: Path, index: int, task: Task, aliases: bool) -> None:
-    """aliases: whether any item of the stream has aliases; if so, they replace ``train_text``."""
+    """aliases: whether an item of the stream has any; if so, they replace ``train_text`` in all."""
     written = []
     texts = [_text(item.question, item.answer) for item in task.items]
     for number, (item, text) in enumerate(zip(task.items, texts, strict=True)):
@@ -136,8 +136,8 @@ def _write_task(folder: Path, index: int, task: Task, aliases: bool) -> None:
         answers = {"answer_aliases": list(item.aliases)} if aliases else {"train_text": text}
         written.append(fields | answers | dict(item.details))
     folder.mkdir()
-    # The number in an id of this layout is the order of creation, which these two files keep;
-    # train_texts.json has the training order.
+    # These two files are in the order of creation, which is the number in this layout's ids;
+    # train_texts.json is in training order.
     for name in _ITEM_FILES:
         _dump(folder / name, _as_made(written))
     _dump(folder / "train_texts.json", texts)
@@ -187,7 +187,7 @@ def _manifest(path: Path) -> dict[str, Any]:
 
 
 def _task_count(path: Path, manifest: Mapping[str, Any]) -> int:
-    """The number of tasks; raises unless the directory holds exactly these."""
+    """The number of tasks. Raises HoldfastError unless exactly their folders are there."""
     folders = {folder.name for folder in path.glob("task_*") if _NUMBERED.fullmatch(folder.name)}
     count = manifest.get("n_tasks", len(folders))
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:

@@ -1,4 +1,4 @@
-"""Rows, one per item: the keys that people use, and what JSONL, tables and datasets share."""
+"""Rows of JSONL files, tables and datasets: their keys, and how they become items and tasks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEYS = ("question", "answer", "aliases", "task", "id", "details")
 PARAPHRASES = "paraphrases"  # other wordings of the question, kept in the details
 KNOWN_KEYS = (*KEYS, PARAPHRASES)
 PAIRS = (("prompt", "completion"), ("instruction", "output"), ("input", "output"))
-_SHOWN = 20  # bad rows that are told one by one
+_SHOWN = 20  # bad rows that an error lists one by one
 
 Record = TypeVar("Record")
 logger = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns that hold questions and answers; None: those called so, or a known pair."""
+    """The columns of questions and answers; None: ``question``, ``answer``, or a known pair."""
 
     question: str | None = None
     answer: str | None = None
@@ -55,15 +55,15 @@ def stream_of(
 ) -> Stream:
     """Parse (place, record) pairs and group their items into the tasks of a stream.
 
-    source: its name in errors; parse: makes a mapping of a record, whose keys and values are taken
-    as :func:`row_of` has them, known keys whatever their capitals; name: the stream's.
+    source: its name in errors; parse: turns a record into a mapping for :func:`row_of`, with known
+    keys in any case; name: the stream's.
     Either all rows name their task or none does. Tasks come in the order of their first row.
-    Without names, every ``items_per_task`` rows make a task, named by its number; when that is
-    None too, all rows are one task.
-    corrections: a question need be unique in its task only, so that a later task may give it a new
-    answer. skip_blank: records in which nothing is filled are no rows; spreadsheets have them.
-    Raises HoldfastError naming the source, and every bad place with what is wrong there: a line for
-    each of the first twenty, and how many more.
+    Without names, every ``items_per_task`` rows make a task, named by its number; if that is None
+    too, all rows are one task.
+    corrections: a question must be unique only within its task, so that a later task may give it a
+    new answer. skip_blank: ignore records without any filled value, which spreadsheets have.
+    Raises HoldfastError naming the source, each of the first twenty bad places with what is wrong
+    there, and how many more there are.
     """
     rows = _rows(source, records, parse, columns or Columns(), corrections, skip_blank)
     if not rows:
@@ -140,7 +140,7 @@ def _all_that_is_wrong(source: str, wrong: Sequence[tuple[str, str]], count: int
 
 
 def _warn_of_misspelled(source: str, keys: Iterable[str]) -> None:
-    """Say which further keys are nearly a known one: they are kept, but have no effect."""
+    """Warn of keys that resemble a known one: they are kept as details, without effect."""
     for key in sorted(set(keys) - {*KNOWN_KEYS}):
         for meant in difflib.get_close_matches(key.lower(), KNOWN_KEYS, n=1, cutoff=0.75):
             logger.warning(
@@ -152,11 +152,11 @@ def _warn_of_misspelled(source: str, keys: Iterable[str]) -> None:
 
 
 def known_names(names: Sequence[str], columns: Columns) -> list[str]:
-    """Names with those of known keys in small letters, whatever their capitals and white space.
+    """Column names, with known keys stripped and in lower case.
 
-    Those of :data:`PAIRS` are known where there is neither question nor answer. A column of
-    ``columns`` keeps its name. Raises HoldfastError for two columns of one name, and one that is to
-    be both question and answer.
+    ``messages`` and the keys of :data:`PAIRS` are known only if there is neither question nor
+    answer. Columns that ``columns`` names stay as they are. Raises HoldfastError for two columns of
+    one name, and if one column is named for both questions and answers.
     """
     if columns.question is not None and columns.question == columns.answer:
         raise HoldfastError(
@@ -178,13 +178,12 @@ def known_names(names: Sequence[str], columns: Columns) -> list[str]:
 
 
 def row_of(place: str, record: Mapping[str, Any], columns: Columns | None = None) -> Row:
-    """Build a row from values of :data:`KEYS`; all else goes to the details under its own key.
+    """Build a row from the values of :data:`KEYS`; other keys go to the details.
 
-    Where ``question`` and ``answer`` are missing, ``prompt`` and ``completion``, ``instruction``
-    and ``output``, or ``messages`` of a chat with one question and one answer stand for them. Of a
-    list of answers the first is the answer, the others are aliases.
-    Raises HoldfastError, without the place, for a column that is not there, a chat of other form,
-    paraphrases that are no list of texts, and what :class:`Item` refuses.
+    A pair of :data:`PAIRS`, or the ``messages`` of a chat with one question and one answer, may
+    replace ``question`` and ``answer``. In a list of answers, all but the first are aliases.
+    Raises HoldfastError, without the place, for a missing column or key, a chat of another form,
+    values of the wrong type, and whatever :class:`Item` refuses.
     """
     columns = columns or Columns()
     rest = dict(record)
@@ -220,7 +219,7 @@ def row_of(place: str, record: Mapping[str, Any], columns: Columns | None = None
 
 
 def _pair(rest: dict[str, Any]) -> dict[str, Any]:
-    """Take a question and its answer out of ``rest``, from the first pair of keys that is there."""
+    """Remove question and answer from ``rest``: those of a chat, or the first pair it has."""
     if "messages" not in rest:
         for question, answer in PAIRS:
             if question in rest and answer in rest:
@@ -254,7 +253,7 @@ def _label(key: str, values: Mapping[str, Any]) -> str | None:
 
 
 def details_of(text: str) -> Any:
-    """Details that a cell holds as JSON text."""
+    """Parse the details that a cell holds as JSON text."""
     try:
         return json.loads(text or "{}")
     except (ValueError, RecursionError):  # brackets may nest too deep
@@ -262,14 +261,14 @@ def details_of(text: str) -> Any:
 
 
 def without_null(values: Mapping[str, Any]) -> dict[str, Any]:
-    """An object of JSON without the known keys that have no value, as a cell without one."""
+    """A JSON object without its known keys that are null: null counts as an empty cell."""
     return {
         key: value for key, value in values.items() if value is not None or key not in KNOWN_KEYS
     }
 
 
 def values_of(task: Task, item: Item) -> dict[str, Any]:
-    """The values that :func:`row_of` reads, without the optional ones that the item lacks."""
+    """An item's values as :func:`row_of` reads them, without optional ones that it lacks."""
     values: dict[str, Any] = {"task": task.name, "question": item.question, "answer": item.answer}
     if item.aliases:
         values["aliases"] = list(item.aliases)

@@ -1,4 +1,4 @@
-"""Tasks that arrive one after the other, and the order in which they do."""
+"""Tasks, streams of tasks, and the permutation of their order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.streams.registry import QuestionRegistry
 if TYPE_CHECKING:
     import pandas as pd
 
-_SHOWN = 10  # tasks, in a notebook
+_SHOWN = 10  # tasks that a notebook shows
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Task:
     """Items that arrive at once, in training order (before any shuffling by an epoch).
 
     name: unique in its stream; it stays with the task when the stream is reordered.
-    Raises HoldfastError when the name is blank, there is no item, or one that is no Item.
+    Raises HoldfastError when the name is blank, or ``items`` is empty or holds anything else.
     """
 
     name: str
@@ -53,11 +53,11 @@ class Stream:
     """An ordered list of tasks in which every question occurs once.
 
     name: its name in reports. exact_case: whether recall of its answers is case-sensitive by
-    default (for random symbols, yes; for words, no). about: how it was made, as JSON values;
-    written into manifests, part of no fingerprint. repeats: allow repeated questions, as some
-    published streams have them.
-    Raises HoldfastError when there is no task, a task name is repeated, or, unless ``repeats``, a
-    question is.
+    default (yes for random symbols, no for words). about: how it was made, as JSON values; written
+    into manifests, not in the fingerprint. repeats: allow repeated questions, which some published
+    streams have.
+    Raises HoldfastError when there is no task, two tasks have one name, or, unless ``repeats``, a
+    question occurs twice.
     """
 
     tasks: tuple[Task, ...]
@@ -88,7 +88,7 @@ class Stream:
         return f"Stream({self.name!r}, {len(self.tasks)} tasks, {items} items)"
 
     def _repr_html_(self) -> str:
-        """A table for notebooks: the first tasks, with their first item."""
+        """A table for notebooks: the first tasks, each with its first item."""
         rows = [
             (task.name, len(task.items), task.items[0].question, task.items[0].answer)
             for task in self.tasks[:_SHOWN]
@@ -99,10 +99,10 @@ class Stream:
         return caption(repr(self)) + table(columns, rows) + more
 
     def to_frame(self) -> pd.DataFrame:
-        """A data frame with one row an item, which :func:`load_stream` takes back.
+        """A data frame with one row per item, which :func:`load_stream` reads back.
 
-        Its columns are ``task``, ``question``, ``answer``, and ``aliases``, ``id`` and ``details``
-        as far as any item has them.
+        Its columns are ``task``, ``question`` and ``answer``, and those of ``aliases``, ``id`` and
+        ``details`` that any item has.
         """
         import pandas as pd
 
@@ -133,19 +133,19 @@ class Stream:
 
 
 def task_order(count: int, seed: int) -> list[int]:
-    """A permutation of ``range(count)``: position -> index in the stream as it was stored.
+    """A permutation of ``range(count)``: position -> index in the stored stream.
 
-    It is drawn by ``random.sample``, not ``shuffle``, which draws another one: published seeds
-    must give the published orders.
+    Drawn by ``random.sample``: ``shuffle`` would draw another permutation, and published seeds must
+    give the published orders.
     """
     return Random(seed).sample(range(count), count)
 
 
 def reorder(stream: Stream, order_seed: int | None) -> Stream:
-    """The whole stream with its tasks permuted; ``order_seed`` None leaves them as they are.
+    """The whole stream with its tasks permuted; ``order_seed`` None keeps their order.
 
     Take ``.first(tasks)`` after reordering, never before: the permutation is over all tasks, so
-    that a shorter stream is a prefix of a longer one under the same ``order_seed``.
+    that a shorter stream is a prefix of a longer one with the same ``order_seed``.
     """
     if order_seed is None:
         return stream

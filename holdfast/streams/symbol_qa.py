@@ -1,4 +1,4 @@
-"""Symbol-QA: random keys with random values, so that an answer can only be memorised."""
+"""Symbol-QA: random keys with random values, so that answers can only be memorised."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from holdfast.streams.stream import Stream, Task
 
 ALPHABET = string.ascii_uppercase + string.ascii_lowercase + string.digits
 
-# Of the published stream: task i is drawn from seed + TASK_STRIDE·i and shuffled from that seed
-# + SHUFFLE_OFFSET.
+# As in the published stream: task i is drawn with seed + TASK_STRIDE·i, and shuffled with that
+# seed + SHUFFLE_OFFSET.
 TASK_STRIDE = 1009
 SHUFFLE_OFFSET = 7
 
@@ -27,8 +27,8 @@ def symbol_qa(
     """Generate Symbol-QA; the defaults give the published stream.
 
     tasks, items: how many tasks, and items in each. key_length, value_length: in symbols.
-    The question is the key alone, the answer the value. Items are in training order; the id
-    ``task_0_item_0`` gives the item's task and its place in the order of drawing, both from 0.
+    The question is the key, the answer the value. Items are in training order; the id
+    ``task_0_item_0`` gives an item's task and its place in the order of drawing, both from 0.
     Fewer tasks give a prefix of the same stream.
 
     Raises HoldfastError for a number out of range, or for more items than there are keys.
@@ -50,7 +50,7 @@ def symbol_qa(
     used: set[str] = set()
     made = []
     for index in range(tasks):
-        # The index counts from 0: task 1 of the published stream is drawn from ``seed`` itself.
+        # The index counts from 0: task 1 of the published stream is drawn with ``seed`` itself.
         task_seed = seed + TASK_STRIDE * index
         random = Random(task_seed)
         drawn = []

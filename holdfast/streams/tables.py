@@ -39,8 +39,8 @@ TABLES = (".csv", ".tsv", ".json", ".parquet", ".xlsx")
 _SEPARATORS = (",", ";", "\t")  # some spreadsheets save a .csv with semicolons
 _BAR = "|"  # separates the texts of one cell
 _LISTS = ("aliases", PARAPHRASES)
-_PLAIN = ("General", "@")  # formats of a sheet that change no number
-_LONGEST = 11  # symbols of a number that "General" shows without rounding it
+_PLAIN = ("General", "@")  # cell formats that do not change a number
+_LONGEST = 11  # most characters of a number that "General" shows without rounding it
 _EXTRA = {".parquet": "pyarrow", ".xlsx": "openpyxl"}
 
 Records = list[tuple[str, Any]]  # place, raw record
@@ -52,13 +52,12 @@ logger = logging.getLogger(__name__)
 def read_table(
     path: Path, items_per_task: int | None = None, columns: Columns | None = None
 ) -> Stream:
-    """Read a file as a stream, by the path's ending.
+    """Read a file as a stream; its format follows from the path's ending.
 
     An empty cell counts as a missing key. In cells, aliases and paraphrases are separated by a
-    vertical bar, and details are JSON text. A place is a line of a text file, a row of a sheet as
-    the sheet numbers it, or the number of a record.
-    Raises HoldfastError when the file is missing, damaged or no table, and naming the place of
-    every bad record.
+    vertical bar, and details are JSON text.
+    Raises HoldfastError when the file is missing, damaged or no table. For bad records it names the
+    line of a text file, the row as a sheet numbers it, or the number of the record.
     """
     suffix = path.suffix.lower()
     columns = columns or Columns()
@@ -84,17 +83,17 @@ def read_table(
 def records_of(
     frame: pd.DataFrame, columns: Columns | None = None, source: str = "table"
 ) -> tuple[Records, Parse]:
-    """The rows of a data frame, numbered from 1, and what makes a mapping of one."""
+    """The rows of a data frame with their places (``row 1``), and the function to parse one."""
     rows = enumerate(frame.itertuples(index=False, name=None), start=1)
     parse = _parser([str(name) for name in frame.columns], columns or Columns(), source)
     return [(f"row {number}", values) for number, values in rows], parse
 
 
 def write_table(stream: Stream, path: Path) -> None:
-    """Write a stream as a table, by the path's ending, such that it reads back equal.
+    """Write a stream as a table that reads back equal; its format follows from the path's ending.
 
-    Raises HoldfastError for an alias that holds a vertical bar, for a package that is missing, and
-    when the path cannot be written.
+    Raises HoldfastError for a text that the format cannot hold, such as an alias with a vertical
+    bar, for a missing package, and when the path cannot be written.
     """
     suffix = path.suffix.lower()
     rows = [values_of(task, item) for task in stream.tasks for item in task.items]
@@ -128,7 +127,7 @@ def write_table(stream: Stream, path: Path) -> None:
 
 
 def _workbook(path: Path, rows: list[list[str]]) -> Any:
-    """An Excel workbook of texts; openpyxl would make a formula of one that begins with ``=``."""
+    """An Excel workbook of text cells; by default openpyxl reads a leading ``=`` as a formula."""
     openpyxl = importlib.import_module("openpyxl")
     book = openpyxl.Workbook()
     for number, row in enumerate(rows, start=1):
@@ -170,7 +169,7 @@ def _read_text(path: Path, columns: Columns) -> tuple[Records, Parse]:
             names, separator = _header(path, line, columns)
             while True:
                 begin += 1
-                # In a .tsv file a row is a line, so that a stray quote takes no other row along.
+                # In a .tsv file a row is a line, so that a stray quote does not swallow others.
                 lines = itertools.islice(file, 1) if tabs else file
                 reader = csv.reader(lines, delimiter=separator, strict=True)
                 row = next(reader, None)
@@ -194,7 +193,7 @@ def _header(path: Path, line: str, columns: Columns) -> tuple[list[str], str]:
         cells = next(csv.reader([line], delimiter=separator, strict=True), [])
         names = [cell.strip() for cell in cells]
         spellings = {*names, *map(str.lower, names)}
-        # A column that was named and is not there is told with those that are.
+        # If the caller named columns, take any header: a later error lists what it has.
         if len(spellings & keys) + len(chosen & {*names} - keys) >= 2 or (
             chosen and len(names) > 1
         ):
@@ -231,7 +230,7 @@ def _read_binary(path: Path, columns: Columns) -> tuple[Records, Parse]:
     pd = _pandas(suffix)
     try:
         if suffix == ".parquet":
-            # Of pandas' own types a column of whole numbers with a gap would become one of floats.
+            # pandas' own types would turn whole numbers with a gap among them into floats.
             frame = pd.read_parquet(path, dtype_backend="pyarrow")
             return records_of(frame, columns, str(path))
         rows = [row for row in _sheet_rows(path) if any(cell is not None for cell in row[1])]
@@ -259,11 +258,11 @@ def _sheet_rows(path: Path) -> Iterator[tuple[int, list[Any]]]:
     openpyxl = importlib.import_module("openpyxl")
     content = path.read_bytes()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what cannot be read of styles and dates
-        # Rows are read one by one, so that millions of empty ones cost no memory.
+        warnings.simplefilter("ignore")  # of styles and dates that openpyxl cannot read
+        # read_only: rows are read one by one, so that millions of empty ones cost no memory.
         books = [
             openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=data_only)
-            for data_only in (True, False)  # values, and the formulas in their place
+            for data_only in (True, False)  # values; formulas instead of their values
         ]
         if not books[0].worksheets:
             raise HoldfastError(f"{path}: has no sheet; write a question and an answer a row")
@@ -273,24 +272,24 @@ def _sheet_rows(path: Path) -> Iterator[tuple[int, list[Any]]]:
             message = "%s: only its first sheet, %s, is read; it also has %s"
             logger.warning(message, path, quoted(sheets[0].title), others)
         for sheet in sheets:
-            sheet.reset_dimensions()  # they may be wrong
+            sheet.reset_dimensions()  # the file may state wrong ones
         pairs = zip(sheets[0].rows, sheets[1].rows, strict=True)
         for number, (cells, written) in enumerate(pairs, start=1):
             yield number, list(map(_filled, cells, written))
 
 
 def _filled(cell: Any, written: Any) -> Any:
-    """The cell, None if it is empty. written: the same cell with a formula in place of its value.
+    """The cell, None if it is empty. written: the same cell, with a formula instead of its value.
 
-    A formula without its value stays, to be refused. One that gives an empty text has none either,
-    but is of another type, "str".
+    A formula without a stored value is not empty, so that it is refused later. One that gives an
+    empty text has no value either, but its type is "str", and it counts as empty.
     """
     uncalculated = cell.value is None and written.data_type == "f" and cell.data_type == "n"
     return cell if cell.value is not None or uncalculated else None
 
 
 def _displayed(cell: Any) -> str:
-    """What a sheet shows in a cell; HoldfastError, with the place, where a format decides it."""
+    """The text that a sheet shows in a cell. Raises HoldfastError if only its format decides it."""
     value, code = cell.value, cell.number_format
     if isinstance(value, str) and cell.data_type != "e":
         return value
@@ -321,9 +320,9 @@ def _pandas(suffix: str) -> Any:
 
 
 def _parser(names: Sequence[str], columns: Columns, source: str, shortest: int = 0) -> Parse:
-    """What makes a mapping of the cells of a row, for all formats.
+    """A function that turns the cells of a row into a mapping.
 
-    names: of the columns; shortest: cells that a row must have unless it is blank.
+    names: of the columns; shortest: cells that a row must have unless it is blank; 0: any number.
     """
     try:
         heads = known_names([name.strip() for name in names], columns)
@@ -334,7 +333,7 @@ def _parser(names: Sequence[str], columns: Columns, source: str, shortest: int =
 
 
 def _cells(names: list[str], needed: set[str], shortest: int, row: Sequence[Any]) -> dict[str, Any]:
-    """The filled cells of a row: texts stripped, numbers as text, lists and objects as they are."""
+    """The filled cells of a row by column name; text is stripped, known keys are typed."""
     columns = {*KNOWN_KEYS, *needed}
     heads = itertools.chain(names, itertools.repeat(""))
     values = [plain(cell, as_shown=name in columns) for name, cell in zip(heads, row, strict=False)]
@@ -375,7 +374,7 @@ def _typed(name: str, value: Any, needed: set[str]) -> Any:
 
 
 def plain(cell: Any, *, as_shown: bool = False) -> Any:
-    """A cell as a JSON value; None where it is empty. as_shown: of a sheet, what it shows."""
+    """A cell as a JSON value, None if it is empty. as_shown: the text that a sheet shows in it."""
     if hasattr(cell, "number_format"):
         return _displayed(cell) if as_shown else plain(cell.value)
     if isinstance(cell, bytes):

@@ -1,4 +1,4 @@
-"""Render an item as a sequence of tokens, for training and for evaluation."""
+"""Render an item as a sequence of tokens, for training and evaluation."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Tokenizer(Protocol):
 class Form:
     r"""The texts around a question and its answer.
 
-    before, between: before the question, and up to where the answer begins; opening, end: around
-    the answer; boxed: whether what it opens is a ``\boxed{``; marks: texts of special tokens, which
-    no question or answer may hold.
+    before, between: before and after the question, together the prompt; opening, end: before and
+    after the answer; boxed: whether these are ``\boxed{`` and its brace; marks: texts of special
+    tokens, which no question or answer may hold.
     """
 
     before: str
@@ -44,23 +44,23 @@ PAPER = Form("Question: ", "\nAnswer:", " \\boxed{", "}", boxed=True)
 class Template:
     r"""``Question: q\nAnswer: \boxed{a}`` in training; the text up to ``Answer:`` at evaluation.
 
-    Another form, a model's own chat template, has other texts around both and no box.
+    The chat form, a model's own chat template, has other texts around both, and no box.
     In every method, seed_token is the id of the replay token, or None without a data anchor, and
-    eos the id of the end-of-sequence token, or None when the tokenizer has none; eos is used only
+    eos the id of the end-of-sequence token, or None if the tokenizer has none; eos is used only
     with ``append_eos``.
 
     Source: eq. app-replay-render.
     """
 
     class Config(core_config.Config):
-        """max_length: tokens of a whole sequence.
+        """max_length: the most tokens of a whole sequence.
 
-        form: the paper's, or ``chat``: the model's own chat template, whose end of a turn ends an
-        answer, of which alone the loss is, but where a data anchor writes whole sequences.
-        append_eos: train on an end-of-sequence token; of the paper's form.
+        form: the paper's, or ``chat``, the model's own chat template, in which the end of a turn
+        ends the answer, and the loss is on answers only, unless an anchor needs whole sequences.
+        append_eos: train on an end-of-sequence token; ignored in the chat form.
 
-        overlong: what becomes of items that need more: ``refuse`` the stream, ``truncate`` their
-        sequences, whose answers are then not learned whole, or ``drop`` them from the stream.
+        overlong: what to do with longer items: ``refuse`` the stream, ``truncate`` their sequences,
+        whose answers are then not fully learned, or ``drop`` them from the stream.
         """
 
         form: Literal["paper", "chat"] = "paper"
@@ -74,7 +74,7 @@ class Template:
             return self.append_eos or self.form == "chat"
 
     def __init__(self, config: Config | None = None, form: Form = PAPER) -> None:
-        """form: of ``config``; ``holdfast.model.template`` finds a model's."""
+        """form: the texts of ``config.form``; ``holdfast.model.template`` finds a model's."""
         self.config = config or Template.Config()
         self.form = form
 
@@ -96,11 +96,11 @@ class Template:
         return f"{self.form.before}{item.question}{self.form.between}"
 
     def asked(self, text: str) -> str:
-        """The question part of a rendered text: everything before its line ``Answer:``."""
+        """The beginning of a rendered text, up to the end of its question."""
         return text.partition(self.form.between)[0]
 
     def as_paper(self, text: str) -> str:
-        """A text of this form, which may be cut or spoilt anywhere, in the paper's."""
+        """Rewrite a text of this form, which may be cut or malformed anywhere, in the paper's."""
         if self.form == PAPER:
             return text
         asked, between, answer = text.removeprefix(self.form.before).partition(self.form.between)
@@ -111,7 +111,7 @@ class Template:
         return whole + PAPER.end if self.form.end in answer else whole
 
     def stops(self, tokenizer: Tokenizer, stop_tokens: frozenset[int]) -> int:
-        """How many stop tokens a whole sequence has, at least one."""
+        """How many stop tokens a complete training sequence has, at least one."""
         ids = tokenizer(self.text(Item("?", "?")), add_special_tokens=False)["input_ids"]
         return max(1, sum(token in stop_tokens for token in ids))
 
@@ -142,7 +142,7 @@ class Template:
         return _with_seed(self.prompt(item), tokenizer, seed_token)
 
     def encode_answer(self, item: Item, tokenizer: Tokenizer) -> list[int]:
-        """What a model has to write behind :meth:`encode_prompt`, token ids."""
+        """The token ids that a model must generate after :meth:`encode_prompt`."""
         prompt, text = self.prompt(item), self.text(item)
         asked, whole = _with_seed(prompt, tokenizer, None), _with_seed(text, tokenizer, None)
         if whole[: len(asked)] == asked:
@@ -161,14 +161,14 @@ class Template:
         learned: int = 0,
         context: int | None = None,
     ) -> int:
-        """How many items of a stream are truncated; call it before any training.
+        """Count the items of a stream that are truncated; call it before any training.
 
-        Raises HoldfastError naming the task and the first item whose answer cannot be read back
-        from a box, or that exceeds ``max_length``, how many items do, and the length that would
-        hold them all, unless they are truncated; then when nothing of an answer would be left.
-        longest_answer: tokens that are generated for an answer; behind the first ``learned`` tasks,
-        one that needs more is refused likewise, since it would be learned whole and never recalled.
-        context: the most tokens that the model takes together; an item that needs more is refused.
+        longest_answer: tokens that evaluation generates for an answer, None for no limit; learned:
+        tasks learned already, whose answers may need more; context: the model's positions.
+        Raises HoldfastError naming the first item whose answer cannot be read back from a box; that
+        exceeds ``max_length``, unless it is truncated, with the number of such items and the
+        longest length; of whose answer truncation leaves nothing; that exceeds ``context``; or
+        whose answer exceeds ``longest_answer``, so that it would be learned but never recalled.
         """
         for place, item in items_of(stream.tasks) if self.form.boxed else ():
             try:
@@ -211,7 +211,7 @@ class Template:
     ) -> Stream:
         """The stream without the items that exceed ``max_length``.
 
-        Raises HoldfastError, naming it, when a task has no other item.
+        Raises HoldfastError naming a task of which no item is left.
         """
         rows = self._lengths(stream, tokenizer, seed_token, eos)
         long = {id(item) for length, _, item in rows if length > self.config.max_length}
@@ -230,7 +230,7 @@ class Template:
         self, item: Item, tokenizer: Tokenizer, seed_token: int | None, eos: int | None
     ) -> list[int]:
         if self.config.form == "chat":
-            # Where a token would span both, as the model has to write it behind the prompt.
+            # The answer's tokens as at evaluation, even if a token would span prompt and answer.
             asked = self.encode_prompt(item, tokenizer, seed_token)
             return [*asked, *self.encode_answer(item, tokenizer)]
         ids = _with_seed(self.text(item), tokenizer, seed_token)
@@ -245,7 +245,7 @@ class Template:
     def _lengths(
         self, stream: Stream, tokenizer: Tokenizer, seed_token: int | None, eos: int | None
     ) -> list[tuple[int, str, Item]]:
-        """Of every item its tokens, its place and itself."""
+        """(number of tokens, place, item) of every item."""
         return [
             (len(self._sequence(item, tokenizer, seed_token, eos)), place, item)
             for place, item in items_of(stream.tasks)

@@ -13,7 +13,7 @@ from holdfast.learning.config import RunConfig
 @dataclass(frozen=True)
 class Cell:
     """candidate: the name of its settings without the seed, for tables; horizon: tasks to learn;
-    tracker: the name of the tracker to which its worker sends it, in a group of that name.
+    tracker: the experiment tracker that its worker reports to; group: of its run there.
     """
 
     candidate: str
@@ -26,7 +26,7 @@ class Cell:
     def key(self) -> str:
         """The directory name of its trajectory; cells that differ only in the horizon share it.
 
-        The key covers only what is known before anything is loaded; the trajectory itself refuses
+        The key covers only settings known before anything is loaded; the trajectory itself refuses
         a directory with other settings, weights or tasks.
         """
         config = self.config
@@ -44,7 +44,7 @@ class Cell:
 
 
 def sent_to(tracker: str | None, study: Path, cells: Sequence[Cell]) -> list[Cell]:
-    """The cells, each with the tracker if one is named. study: its directory, whose name groups."""
+    """The cells with this tracker, in a group with the name of the study's directory."""
     group = study.resolve().name if tracker else None
     return [replace(cell, tracker=tracker, group=group) for cell in cells]
 

@@ -1,11 +1,11 @@
 """What all executors share: their interface, the progress of a cell, and the loop that runs cells.
 
-A worker tells its progress in messages, JSON objects with the kind in ``told``:
+A worker reports its progress in messages, JSON objects with their kind in ``told``:
 
-- ``begins``; ``opened``, with the horizon that is committed; ``task``; ``event``, with a line;
+- ``begins``; ``opened``, with the committed horizon; ``task``, with its number; ``event``, a text;
 - ``finished``: the horizon, the error or None, and whether the worker is sound;
-- ``lost``, told for a worker that has died: how it ended, and the end of its output;
-- ``again``: the cell has to begin again, which is not held against it.
+- ``lost``, sent for a worker that has died: how it ended, and the end of its output;
+- ``again``: the cell has to begin again, which does not count as a retry.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from holdfast.core.files import read_bytes, write_text_atomically
 from holdfast.studies.cell import Cell, Outcome
 
 Message = Mapping[str, Any]
-LAST = ("finished", "lost", "again")  # kinds of messages after which none comes
+LAST = ("finished", "lost", "again")  # kinds that end the messages on a cell
 
 
 class Watch:
@@ -81,8 +81,8 @@ class Workers(Protocol):
 class Job:
     """The progress of one cell within one ``Executor.map``.
 
-    began: time of the first start, in perf_counter seconds; begin, reached: number of tasks
-    learned before this call, and by now; losses: how many of its workers were lost.
+    began: time of the first start, in perf_counter seconds; begin, reached: tasks learned before
+    this call, and by now; losses: how many of its workers were lost.
     """
 
     cell: Cell
@@ -94,10 +94,10 @@ class Job:
     outcome: Outcome | None = None
 
     def order(self) -> dict[str, Any]:
-        """The message that tells a worker to advance this cell, as JSON values.
+        """The order to a worker to advance this cell, as JSON values.
 
-        folder: the directory that the configuration's relative paths start from; track: the
-        arguments of ``holdfast.tracking.tracked`` that name the run and its tracker.
+        folder: the directory that the configuration's relative paths start from; track: arguments
+        of ``holdfast.tracking.tracking.tracked`` that name the run and its tracker.
         """
         cell = self.cell
         return {
@@ -115,7 +115,7 @@ class Job:
     def hears(self, message: Message, retries: int, watch: Watch) -> bool:
         """Process a message of its worker; return whether it was the last one.
 
-        Then ``outcome`` is set, unless the cell has to begin again.
+        After the last one ``outcome`` is set, unless the cell has to begin again.
         """
         kind = message["told"]
         if kind == "begins":
@@ -207,7 +207,7 @@ def environment(threads: int, device: str | None) -> dict[str, str]:
 
 
 def store_mark(store: Path) -> str:
-    """The random id of a store, in a file there: a node that reads another one sees other files."""
+    """The random id in a store's file .store; a node that reads another id sees another store."""
     path = store / ".store"
     if not path.exists():
         store.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ from holdfast.core.config import Config
 from holdfast.core.errors import HoldfastError
 from holdfast.results.metrics import DECIMALS
 
-Name = TypeVar("Name")  # of a candidate: its name or its index
+Name = TypeVar("Name")  # a candidate's name or its index
 
 
 def _checked_survivors(value: Any) -> Any:

@@ -109,7 +109,7 @@ class _LocalWorkers:
             place.failures = 0 if worker.heard else place.failures
 
     def _never_began(self, place: _Place, lost: Message) -> Message:
-        """A worker has died while it loaded its libraries, for which its cell is not to blame."""
+        """The message for a worker that died while loading its libraries: its cell begins again."""
         place.failures += 1
         if place.failures <= self._retries:
             return {"told": "again"}

@@ -1,7 +1,7 @@
 """Advance cells in parallel on a Ray cluster, or by a local Ray on one machine.
 
-Ray only schedules; the workers are those of the local executor: the process that Ray starts on a
-node keeps a worker process, sends it a cell and forwards its messages.
+Ray only schedules. The process that it starts on a node keeps a worker process, as the local
+executor does, sends it a cell and forwards its messages.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class _RayWorkers:
     def _next(self, generator: Any) -> Message:
         try:
             message: Message = self._ray.get(next(generator))
-        except self._ray.exceptions.RayTaskError as error:  # `learn` raised, or no holdfast there
+        except self._ray.exceptions.RayTaskError as error:  # `learn` raised, or no holdfast
             cause = " ".join(str(error.cause).split())
             return {"told": "finished", "horizon": None, "error": cause}
         except (self._ray.exceptions.RayError, StopIteration) as error:  # its text is a page long

@@ -49,7 +49,7 @@ class SearchRecipe(Config):
     """A search: its candidates, their schedule, and the base configuration.
 
     base: the recipe that all settings override; set: dotted settings of all candidates;
-    order_seed: of the order of tasks, the same for all seeds; None leaves that of the base.
+    order_seed: seed of the order of tasks, the same for all seeds; None keeps the base's.
     Source: alg:search.
     """
 
@@ -90,8 +90,8 @@ class Grid(Config):
 class SuiteRecipe(Grid):
     """A suite: several methods, each with every seed, on one data set or on several.
 
-    base, set, order_seed: as in a search; datasets: by name; none means the stream of the base.
-    grid: crossed, the settings with each other and with the methods.
+    base, set, order_seed: as in a search; datasets: by name; empty for the stream of the base.
+    grid: settings with their values, crossed with each other and with the methods.
     Source: sec:results.
     """
 

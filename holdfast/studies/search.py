@@ -36,8 +36,8 @@ SEEDS = (41, 42, 43)  # of the paper's final runs
 class Standing:
     """The result of a candidate at one horizon.
 
-    finals: final retention by seed, None where its cell failed; score: their mean, None when one
-    failed; rank: from 1; fate: promoted, eliminated, finished or failed; error: the first one.
+    finals: Final by seed, None if its cell failed; score: their mean, None if one failed; rank:
+    from 1; fate: promoted, eliminated, finished or failed; error: the first failed cell's.
     """
 
     candidate: Candidate
@@ -58,9 +58,9 @@ class Standing:
 class Search:
     """One search in one directory.
 
-    recipe: of the search; base: the nested values of the recipe that it names; overrides: further
-    dotted settings of all candidates; store: the directory of the trajectories, None for ``cells``
-    in the directory; several studies may share one.
+    base: the nested values of the recipe that ``recipe.base`` names; overrides: further dotted
+    settings of all candidates; store: the directory of the trajectories, None for ``cells`` in the
+    study's directory; several studies may share one.
 
     Raises HoldfastError for a setting that does not exist, an override of a searched setting, or a
     horizon beyond the stream.
@@ -106,7 +106,7 @@ class Search:
             )
 
     def _check_distinct(self) -> None:
-        """Raise HoldfastError where a setting changes no result of the candidates that have it."""
+        """Raise HoldfastError if two candidates would learn the same trajectory."""
         first: dict[str, str] = {}
         for name, configs in self._configs.items():
             other = first.setdefault(Cell(name, configs[0], 1).key, name)
@@ -165,8 +165,8 @@ class Search:
     def cost(self, trace: Sequence[Standing]) -> dict[str, Any]:
         """The cost of the search, and of advancing every candidate to the last horizon.
 
-        tasks, exhaustive: numbers of tasks over all seeds, of the search and of that alternative;
-        seconds: total of the search's tasks.  Source: eq. app-search-cost.
+        tasks: how many tasks the search learned, over all seeds; exhaustive: the same for that
+        alternative; seconds: total of the search's tasks.  Source: eq. app-search-cost.
         """
         reached = {standing.candidate.name: standing.horizon for standing in trace}
         seconds: list[float] = []
@@ -264,9 +264,9 @@ def finalists(
     """The configurations of a search's best candidates, each with every seed.
 
     search: its directory; overrides: further dotted settings; methods: take the best candidate of
-    each of these compositions, None: the best of each allocation rule. Candidates that came
-    further in the search are better, then those of a better rank there. The order of tasks is
-    that of the stream, unless an override says otherwise.
+    each of these compositions; None for the best of each allocation rule. The best candidate is the
+    one that reached the longest horizon, with the best rank there. The order of tasks is the
+    stream's, unless an override says otherwise.
     Raises HoldfastError when the directory holds no finished search, or the search has no
     candidate of a composition.
     Source: app:search-outputs, app:search-order.
@@ -297,7 +297,7 @@ def finalists(
     configs = []
     for row in (best[tag] for tag in (best if methods is None else methods)):
         cell = study["cells"][row["candidate"]][0]
-        config = Description.read(store / cell).config  # that one of its trajectories has
+        config = Description.read(store / cell).config  # as one of its trajectories records it
         for seed in seeds:
             set_last = ["stream.order_seed=null", *overrides, f"seed={seed}"]
             configs.append(RunConfig.of(config, set_last))

@@ -1,7 +1,7 @@
 """Advance cells by jobs of a Slurm cluster.
 
-submitit submits; the work of a job is that of a worker of the local executor. A job tells its
-progress in a file, so that it needs nothing of this process, which may end and be started again.
+Jobs are submitted with submitit and do the work of a local worker. A job reports its progress in a
+file, so that this process may end and be started again.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from holdfast.studies.slurm_job import AdvanceCell, Messages
 from holdfast.studies.worker import last_words
 
 _LOOK = 1.0  # seconds between looks at the messages
-_FILES = 100  # files of messages read a second at most, for the file server's sake
+_FILES = 100  # message files read per second at most, to spare the file server
 _ASK = 15.0  # seconds between questions to Slurm
 _ARRAY = 1000  # jobs in an array at most; Slurm's own bound is 1001 unless configured
 _PAUSE = 60.0  # seconds until a refused submission is tried again, while others run
-# submitit's names for any cluster; it wants the others with the cluster's name before them.
+# submitit's parameters for any cluster; all others need the prefix ``slurm_``.
 _OF_ANY_CLUSTER = ("name", "timeout_min", "mem_gb", "gpus_per_node", "cpus_per_task")
 _Count = Annotated[int, Field(ge=1)]
 _ONE = "a cell is learned by one process on one node"
@@ -51,9 +51,9 @@ _ONE = "a cell is learned by one process on one node"
 class SlurmParameters(Config):
     """What each job of a study asks of Slurm, by submitit's names; None is the cluster's default.
 
-    timeout_min: minutes until Slurm stops a job, which is then queued again; max_num_timeout: so
-    many times at most; signal_delay_s: seconds before that in which it stops by itself; setup:
-    shell commands before it; additional_parameters: any other option of ``sbatch``, by its name.
+    timeout_min: minutes until Slurm stops a job, which is then queued again; max_num_timeout: how
+    often at most; signal_delay_s: how many seconds before the stop a job is warned; setup: shell
+    commands before the job; additional_parameters: any other options of ``sbatch``, by name.
     """
 
     hints: ClassVar[Mapping[str, str]] = {
@@ -97,7 +97,7 @@ class SlurmParameters(Config):
         processors = parameters.setdefault("cpus_per_task", threads)
         # srun does not take this number over from the job (since Slurm 22.05).
         parameters["srun_args"] = [f"--cpus-per-task={processors}", *self.srun_args]
-        # Slurm then queues a job again by itself when its node fails or a partition takes it back.
+        # With this Slurm queues a job again when its node fails or it is preempted.
         parameters["additional_parameters"] = {"requeue": True, **self.additional_parameters}
         parameters["array_parallelism"] = parallel
         arguments = {
@@ -168,7 +168,7 @@ class SlurmExecutor:
 
         Raises HoldfastError when the cluster refuses.
         """
-        # What must be set before torch loads.
+        # To be set before torch loads.
         variables = {**environment(self._threads, device=None), "PYTHONPATH": importable()}
         settings = [f"{name}={value}" for name, value in variables.items()]
         executor = self._submitit.AutoExecutor(
@@ -178,7 +178,7 @@ class SlurmExecutor:
             slurm_max_num_timeout=self.parameters.max_num_timeout,
         )
         executor.update_parameters(**self.parameters.for_submitit(self._threads, parallel))
-        inside = "SLURM_JOB_ID" in os.environ  # then a job would inherit the size of this one
+        inside = "SLURM_JOB_ID" in os.environ  # a job whose size a new one would inherit
         try:
             with self._submitit.helpers.clean_env() if inside else contextlib.nullcontext():
                 return [job.job_id for job in executor.submit_array(calls)]
@@ -199,7 +199,7 @@ class _SlurmJobs:
         self._submit_after = self._asked = 0.0
 
     def adopt(self, jobs: list[Job]) -> list[Job]:
-        """The cells whose jobs of an earlier call still live."""
+        """Take over jobs of an earlier call that are still in Slurm's queue, and return them."""
         latest: dict[Job, list[dict[str, Any]]] = {}
         for job in jobs:
             file = self._file(job)
@@ -217,7 +217,7 @@ class _SlurmJobs:
                 del self._submitted[job]
                 continue
             self._watch.event(job.cell, f"its job {job_id} of an earlier call goes on")
-            for message in since:  # what was learned before is counted already
+            for message in since:  # tasks learned before are counted already
                 watch = self._watch if message["told"] == "begins" else Watch()
                 job.hears(message, 0, watch)
         return [*self._submitted]
@@ -227,13 +227,13 @@ class _SlurmJobs:
         wave, parallel, most = due[:_ARRAY], len(due), self._executor.workers
         if most is not None:
             parallel = most - len(self._submitted)
-            # An array of its own keeps to `most`; beside another, only what there is room for.
+            # A single array keeps to `most` itself; beside another, submit only what has room.
             wave = wave if not self._submitted else wave[: max(0, parallel)]
         if not wave or time.monotonic() < self._submit_after:
             return []
         files = [self._file(job) for job in wave]
         for file in files:
-            file.new()  # those of earlier jobs
+            file.new()  # skip the messages of earlier jobs
         try:
             ids = self._executor.submit([self._work(job) for job in wave], parallel)
         except HoldfastError as error:
@@ -254,11 +254,11 @@ class _SlurmJobs:
             living = self._living()
             self._asked = time.monotonic()
         for job, (job_id, file) in list(self._submitted.items()):
-            messages = file.new()  # after Slurm was asked: what it told at last is not missed
+            messages = file.new()  # after asking Slurm, so that no last message is missed
             if living is not None and job_id not in living:
                 messages.append(self._ending(job_id))
             for message in messages:
-                if message["told"] == "finished":  # it may have been queued again in that moment
+                if message["told"] == "finished":  # it may just have been queued again
                     _output(["scancel", "--state=PENDING", job_id])
                 if message["told"] in LAST:
                     del self._submitted[job]
@@ -271,16 +271,16 @@ class _SlurmJobs:
             _output(["scancel", *sorted(arrays)])
 
     def _living(self) -> set[str]:
-        """The ids of the jobs that wait, run, or are queued again; of all if Slurm is silent."""
-        # Not submitit's own question, to sacct: it needs accounting, which small clusters lack, is
-        # late by minutes, and holds a job that was preempted for good to be queued again.
+        """The ids of the jobs in Slurm's queue; of all submitted ones if Slurm does not answer."""
+        # Not with sacct, as in submitit: it needs accounting, which small clusters lack, is minutes
+        # late, and takes a job that was preempted for good for one that is queued again.
         answer = _output(["squeue", "--me", "--noheader", "--array", "--format=%i"])
         if answer is None:
             return {job_id for job_id, _ in self._submitted.values()}
         return set(answer.split())
 
     def _ending(self, job_id: str) -> dict[str, Any]:
-        """How a job ended that is no longer in the queue and has told no outcome."""
+        """The last message for a job that left the queue without reporting an outcome."""
         answer = _output(["sacct", "--jobs", job_id, "--noheader", "--parsable2", "--format=State"])
         state = (answer or "").partition("\n")[0]
         if state.startswith("PREEMPTED"):  # by a cluster that does not queue such jobs again

@@ -1,6 +1,6 @@
-"""What a job does, and the file by which it tells the study how far it is.
+"""The work of a Slurm job, and the file in which it reports its progress to the study.
 
-Light to import: a node must not load torch before the job begins.
+Imports no torch, which a node must not load before the job begins.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.studies.worker import attempt
 if TYPE_CHECKING:
     from submitit.core.utils import DelayedSubmission
 
-_MOST = 0.8  # of the time limit; a job that ran longer is one that ran out of it, as in submitit
+_MOST = 0.8  # of the time limit; a job stopped later counts as timed out, as in submitit
 
 
 class Messages:
@@ -38,7 +38,7 @@ class Messages:
         """The messages added since the last call."""
         if not self.path.exists():
             return []
-        # Opened anew: a network file system then looks anew.
+        # Opened anew, so that a network file system looks for new content.
         with regular(self.path).open("rb") as file:
             file.seek(self._read)
             whole, newline, _ = file.read().rpartition(b"\n")
@@ -54,10 +54,10 @@ class Messages:
 
 @dataclass
 class AdvanceCell:
-    """Advances a cell; what submitit calls in a job.
+    """Advances a cell; submitit calls it in a job.
 
     order: of :meth:`~holdfast.studies.executor.Job.order`; messages: the path of its messages;
-    store, mark: the directory of the trajectories, absolute, and what a node must find there;
+    store, mark: the absolute directory of the trajectories, and the id that a node must find there;
     timeout_min: the job's time limit.
     """
 
@@ -70,7 +70,7 @@ class AdvanceCell:
     _learned: int = field(init=False, default=0)
 
     def __call__(self) -> None:
-        """Advance the cell and tell its outcome."""
+        """Advance the cell and report its outcome."""
         self._began = time.monotonic()
         error = unseen(self.store, self.mark)
         if error is not None:
@@ -79,9 +79,9 @@ class AdvanceCell:
             self._tell("finished", **attempt(self.order, self._tell))
 
     def checkpoint(self) -> DelayedSubmission:
-        """The work to be queued again: the same, which continues from the last commit.
+        """The work to be queued again: the same cell, which continues from the last commit.
 
-        Called by submitit, within the work, when Slurm is about to stop the job. Raises
+        submitit calls this during the work, when Slurm is about to stop the job. Raises
         HoldfastError, which becomes the cell's outcome, when the job used up its time and learned
         no task: it would never get further.
         """

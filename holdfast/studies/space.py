@@ -41,7 +41,7 @@ _Variant = tuple[str, dict[str, Any]]
 
 
 def checked(check: Callable[[Any], Any]) -> AfterValidator:
-    """A validator by a function that raises HoldfastError; pydantic says where the value is."""
+    """A pydantic validator of a function that raises HoldfastError; pydantic adds the place."""
 
     def validate(value: Any) -> Any:
         try:
@@ -107,7 +107,7 @@ def _mechanism(tag: str) -> str:
 def values_of(key: Any, values: Any) -> list[Any]:
     """The values of one setting of a grid, numbers read as numbers.
 
-    Raises HoldfastError for what is no list of distinct values that ``key`` could have.
+    Raises HoldfastError unless ``values`` is a list of distinct values that ``key`` could have.
     """
     if not isinstance(key, str):
         raise HoldfastError(f"{key!r} is no setting; write for example replay.weight")

@@ -51,7 +51,7 @@ def claimed(directory: Path, question: Mapping[str, Any], store: Path) -> Iterat
     with lock_directory(directory, parts=("study.json", "store.json", "cells")):
         if not path.exists():
             write_json(path, {"format": FORMAT, **question})
-        store.parent.mkdir(parents=True, exist_ok=True)  # not made again where it is moved
+        store.parent.mkdir(parents=True, exist_ok=True)  # only here: if moved, not made again
         elsewhere = directory / "store.json"
         if store.resolve() != (directory / "cells").resolve():
             write_json(elsewhere, {"store": os.path.relpath(store, directory)})

@@ -22,7 +22,7 @@ from holdfast.studies.executor import Executor, Watch
 from holdfast.studies.space import candidate_name, override
 from holdfast.studies.study import advance, claimed, measured, write_table
 
-# What may differ between the cells of a suite, and what changes no result.
+# Settings that may differ between the cells of a suite, or that change no result.
 _NOT_SHARED = (
     *("method", "seed", "keep", "stream.tasks", "backbone.device", "backbone.checkpointing"),
     *("evaluation.capability", "evaluation.capability_every", "evaluation.items"),
@@ -36,8 +36,8 @@ class Suite:
     configs: one for each method and seed; store: the directory of the trajectories, None for
     ``cells`` in the directory; several studies may share one. horizon: tasks to learn, None for
     the whole stream; search: the directory of the search that chose the settings of each method,
-    None where all methods have the same; swept: the settings, dotted, in which those of one method
-    may differ. Configurations that differ only in what their method does not use are one cell.
+    None if all methods have the same; swept: the dotted settings in which configurations of one
+    method may differ. Those that differ only in settings that the method does not use are one cell.
 
     Raises HoldfastError for a horizon beyond the stream, and a swept setting that no method uses.
     """
@@ -63,7 +63,7 @@ class Suite:
                 f"{len(self.stream.tasks)} tasks"
             )
         self.swept = tuple(given_settings(dict.fromkeys(swept)))
-        # Of a method, as an identity leaves some settings out where they have their default.
+        # By method, as an identity may leave out a setting that has its default.
         self._using = {
             (config.method, key)
             for config in configs
@@ -211,14 +211,14 @@ def _used_by(config: RunConfig) -> dict[str, Any]:
 
 
 def _setting(values: dict[str, Any], key: str) -> dict[str, Any]:
-    """A dotted setting by its name; empty where it is not among nested values."""
+    """A dotted setting with its value; empty if the nested values lack it."""
     *sections, last = key.split(".")
     section = _at(values, sections)
     return {key: section[last]} if last in section else {}
 
 
 def _at(values: dict[str, Any], sections: Iterable[str]) -> dict[str, Any]:
-    """The nested section, empty where there is none."""
+    """The nested section; empty if there is none."""
     for section in sections:
         nested = values.get(section)
         values = nested if isinstance(nested, dict) else {}

@@ -44,7 +44,7 @@ class WorkerProcess:
     """A started worker; it lives until :meth:`end`, or until this process dies.
 
     environment: variables on top of this process's own; heard: whether it has sent a message;
-    sound: whether it can be sent another cell; it has ended otherwise.
+    sound: whether it can take another cell; otherwise it has ended.
     Its output goes to a temporary file, because the terminal may show a live table.
     Raises HoldfastError when the system refuses.
     """
@@ -77,7 +77,7 @@ class WorkerProcess:
 
     def hear(self) -> list[dict[str, Any]]:
         """The messages received since the last call; does not wait."""
-        # Asked before the messages are read, so that no final one is missed.
+        # Checked before the messages are read, so that no final one is missed.
         gone = self._process.poll() is not None
         messages: list[dict[str, Any]] = []
         try:

@@ -1,1 +1,1 @@
-"""A run in an experiment tracker: what a run tells while it learns, sent by its own client."""
+"""Sends what a run reports while it learns to an experiment tracker."""

@@ -1,4 +1,4 @@
-"""A run in an experiment tracker: what its client is told of it; a client never stops a run."""
+"""Sends a run to an experiment tracker by the tracker's own client; its errors stop no run."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from holdfast.learning.progress import OptimiserStep, Progress, Several
 from holdfast.results import RecallMatrix, final, retention_by_age
 from holdfast.results.record import flat, read_events
 
-EVERY = 10  # optimiser steps: their mean is one point
+EVERY = 10  # optimiser steps whose mean is one point
 PROJECT = "holdfast"
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a client is told of a run.
+    """A run, as a tracker's client has to know it.
 
-    directory: the trajectory's; identity: the same for the same run, so that a continued run
-    continues in the tracker too; settings: nested; name: that the tracker shows; group: the name
-    of its study, if it is of one; steps: of the tasks that are learned already.
+    directory: the trajectory's; identity: stays the same, so that a continued run continues in the
+    tracker too; settings: nested; name: shown by the tracker; group: the name of its study, None
+    without one; steps: optimiser steps of the tasks that are learned already.
     """
 
     directory: Path
@@ -44,8 +44,8 @@ class Run:
 class Client:
     """An open run in a tracker.
 
-    log: sends numbers by name; the axis (``step`` or ``task``) is the first part of each name, and
-    the second argument the place on it. close: waits until all is sent.
+    log: sends numbers by name, and the place on their axis, which is the first part of each name,
+    ``step`` or ``task``; close: waits until all is sent.
     """
 
     log: Callable[[Mapping[str, float], int], None]
@@ -55,10 +55,10 @@ class Client:
 def _tensorboard(run: Run) -> Client:
     from torch.utils.tensorboard.writer import SummaryWriter
 
-    # Its page names a run by its folder, and shows those of a group by a part of that name.
+    # TensorBoard names a run by its folder, so a filter by the study's name shows its runs.
     parts = [] if run.group is None else [run.group, run.name]
     folders = [part.replace("/", "_").strip(".") or "_" for part in parts]
-    # What a killed process has drawn of the task in progress is drawn anew.
+    # Purge what a killed process logged of its unfinished task, which is learned again.
     place = str(run.directory.joinpath("tensorboard", *folders))
     writer = SummaryWriter(place, purge_step=run.steps + 1)
     lines = [f"    {name}: {value}" for name, value in flat(run.settings).items()]
@@ -121,8 +121,8 @@ def _mlflow(run: Run) -> Client:
 def _trackio(run: Run) -> Client:
     import trackio
 
-    name = f"{run.name}-{run.identity[:8]}"  # a run is known by its name
-    with redirect_stdout(sys.stderr):  # which it prints on
+    name = f"{run.name}-{run.identity[:8]}"  # trackio knows a run by its name
+    with redirect_stdout(sys.stderr):  # trackio prints to standard output
         opened = trackio.init(
             project=PROJECT,
             name=name,
@@ -162,10 +162,10 @@ def tracked(
     name: str | None = None,
     group: str | None = None,
 ) -> Iterator[Progress]:
-    """What listens to a trajectory in the block: ``progress``, and the tracker if one is named.
+    """Yield the listener of a trajectory: ``progress``, and the tracker if one is named.
 
     horizon: tasks that are learned already; name: for the tracker, None for the directory's;
-    group: the study's name. What the client raises is told to ``progress`` as an event.
+    group: the study's name. An error of the client is reported as an event to ``progress``.
     """
     if tracker is None:
         yield progress
@@ -205,7 +205,7 @@ class Tracking(Progress):
         self._waiting: list[OptimiserStep] = []
 
     def task_begun(self, task: int, horizon: int) -> None:
-        if self._client is None and not self._given_up:  # only now the directory is the run's own
+        if self._client is None and not self._given_up:  # the directory is locked by now
             self._safely(self._open)
 
     def optimised(self, step: OptimiserStep) -> None:

@@ -1,1 +1,1 @@
-"""The paper's statistics: the factorial and what follows from it, search transfer, ranks."""
+"""The paper's statistics, such as the factorial, ranks and search transfer."""

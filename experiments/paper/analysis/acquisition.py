@@ -1,4 +1,4 @@
-"""The acquisition gate: methods that fail to learn, rather than to retain."""
+"""The acquisition gate: find methods that fail to learn, rather than to retain."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ GATE = 0.96  # every other configuration of the paper holds Diag between 96 and 
 
 
 def acquisition(cells: pd.DataFrame, gate: float = GATE) -> pd.DataFrame:
-    """The methods of which at least one seed has Diag below the gate, the lowest mean first.
+    """The methods with Diag below the gate for at least one seed, the lowest mean first.
 
-    cells: of a study; those count that :func:`holdfast.analysis.study.final_runs` chooses.
-    gate: share in [0, 1]. Gives ``dataset``, ``method``, ``diag`` (mean over all seeds),
+    cells: of a study; only those that :func:`holdfast.analysis.study.final_runs` selects count.
+    gate: share in [0, 1]. Columns: ``dataset``, ``method``, ``diag`` (mean over all seeds),
     ``diag_sd`` (n - 1, NaN for one seed), ``lowest``, ``seeds`` (how many) and ``below`` (the seeds
-    that fail, increasing, such as ``41, 43``); empty when all methods pass. A Diag that is not
-    defined, because not every row was observed, neither passes nor fails and makes the mean NaN.
-    Raises HoldfastError for a method and seed that is there twice, and where none fails but some
-    Diag is not defined, so that nobody can say whether all pass.
+    that fail, increasing, such as ``41, 43``); empty if all methods pass. A Diag is undefined if
+    not every row was observed; it neither passes nor fails and makes the mean NaN.
+    Raises HoldfastError for a method and seed that occurs twice, and if no Diag is below the gate
+    but some is undefined, because then it is unknown whether all methods pass.
     Source: app:res-failures.
     """
     columns = ["dataset", "method", "diag", "diag_sd", "lowest", "seeds", "below"]

@@ -1,4 +1,4 @@
-"""What changes when a task-growing allocation rule takes the place of merged LoRA."""
+"""The change in retention when a task-growing allocation rule replaces merged LoRA."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _GROWING = tuple(rule for rule in ALLOCATIONS if rule != "merge")
 
 
 def allocation_swap(cells: pd.DataFrame) -> pd.DataFrame:
-    """Change of mean final retention after replacing merge by O-LoRA or by OSRM, anchors unchanged.
+    """Change in mean final retention when O-LoRA or OSRM replaces merge, anchors unchanged.
 
-    In each data set the swap is made in the merged composition of the highest mean among those
-    that have a partner, such as si_replay_merge with si_replay_olora.
-    Gives one row a data set and rule: ``dataset``, ``allocation``, ``merged`` and ``swapped`` (the
-    two methods), ``final_merged``, ``final_swapped`` and ``change``. A data set without partners
-    has no row.
-    Raises HoldfastError when no data set has any, or when a seed of them is missing, naming it.
+    A merged composition needs a partner, such as si_replay_olora for si_replay_merge. For each
+    data set, the one with the highest mean is compared with its partners.
+    One row per data set and rule: ``dataset``, ``allocation``, ``merged`` and ``swapped`` (the two
+    methods), ``final_merged``, ``final_swapped`` and ``change``. A data set without partners has
+    no row.
+    Raises HoldfastError if no data set has partners, or if a seed of one is missing, naming it.
     Source: tab:allocation-swap, app:res-allocation.
     """
     rows = [row for dataset, part in by_dataset(cells).items() for row in _swaps(dataset, part)]
@@ -34,7 +34,7 @@ def allocation_swap(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def _swaps(dataset: str, cells: pd.DataFrame) -> list[dict[str, object]]:
-    tags = set(map(tag_of, cells["method"]))  # of several settings `replicates` tells
+    tags = set(map(tag_of, cells["method"]))  # `replicates` refuses a tag with several settings
     partners = {
         method: swapped
         for method in sorted(tags)

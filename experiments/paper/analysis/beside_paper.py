@@ -1,4 +1,4 @@
-"""More of a study beside the paper: metrics, half-lives, allocation rules, search, capability."""
+"""Compare more with the paper: metrics, half-lives, allocation rules, search, capability."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _TRANSFER = ("mean_displacement", "max_displacement", "spearman", "top3_overlap"
 def beside_paper(
     tables: Mapping[str, pd.DataFrame], dataset: str | None = None
 ) -> dict[str, pd.DataFrame]:
-    """Each table of an analysis that the paper has too, with the paper's numbers in ``_paper``.
+    """The tables of an analysis that the paper has too, with the paper's numbers in ``_paper``.
 
     tables: of :func:`experiments.paper.analysis.tables.analyse`; dataset: as for
-    :func:`experiments.paper.analysis.compare.compare`. Shares, as everywhere; a table without a
-    row in common is left out.
+    :func:`experiments.paper.analysis.compare.compare`. Numbers are shares. A table without a
+    row in common with the paper is left out.
 
     metrics: ``dataset``, ``method``, ``metric``, ``value``. half_lives: ``dataset``, ``role``,
     ``method`` (the study's), ``half_life``. allocation_swap: ``dataset``, ``allocation``,
     ``change``. capability: ``dataset``, ``method``, ``suite``, ``value`` after the last measured
     task; the paper's value is text, since it may be a bound. All these have ``low``, ``high`` and
-    ``inside``, as :class:`experiments.paper.analysis.compare.Comparison` has them. search_transfer:
-    ``dataset``, ``horizon``, and four measures of agreement, which are of one search, so that
-    nothing can be drawn.
+    ``inside``, as in :class:`experiments.paper.analysis.compare.Comparison`. search_transfer:
+    ``dataset``, ``horizon`` and four measures of agreement; they are of a single search, so they
+    have no interval.
     Source: app:res-all-configs, sec:res-time, tab:allocation-swap, tab:rung-vs-canonical,
     app:res-capability.
     """
@@ -57,10 +57,10 @@ def beside_paper(
 
 
 def roles(methods: Sequence[str]) -> dict[str, str]:
-    """The methods that fig:survival tells of, by role; ``methods``: the best first.
+    """The methods of fig:survival by role. methods: the best first.
 
-    Those of the 2^4 factorial count, as in the paper: its strongest standalone mechanism on Real-QA
-    is replay, though O-LoRA retains more, and its strongest composition there has merged LoRA.
+    Only methods of the 2^4 factorial count, as in the paper: its strongest standalone mechanism on
+    Real-QA is replay, though O-LoRA retains more; its strongest composition there has merged LoRA.
     Source: sec:compositions, sec:res-time.
     """
     methods = [method for method in methods if method in compositions()]
@@ -93,7 +93,7 @@ def _metrics(means: pd.DataFrame) -> pd.DataFrame:
 
 
 def _judged(table: pd.DataFrame, paper: Iterable[float]) -> pd.DataFrame:
-    """The table with its bounds at the end, and whether they hold the paper's value."""
+    """Move ``low`` and ``high`` to the end; add ``inside``: whether they hold the paper's value."""
     pairs = list(zip(table["low"], table["high"], strict=True))
     return table.drop(columns=["low", "high"]).assign(**beside_interval(pairs, paper))
 
@@ -111,7 +111,7 @@ def _half_lives(half_lives: pd.DataFrame, configurations: pd.DataFrame) -> pd.Da
     )
     paper = paper_table("sec:res-time").rename(columns={"half_life": "half_life_paper"})
     both = ours.merge(paper, on=["dataset", "role"])
-    # With two seeds, a bound that is missing is beyond the horizon.
+    # With two or more seeds, a missing bound is beyond the horizon.
     drawn = both["seeds"] > 1
     low = both["low"].where(both["low"].notna() | ~drawn, both["ages"])
     high = both["high"].where(both["high"].notna() | ~drawn, math.inf)
@@ -147,6 +147,6 @@ def _capability(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _share(percent: str) -> str:
-    """A percentage or its bound, such as ``<8.0``, as a share."""
+    """A percentage, or a bound such as ``<8.0``, as a share."""
     bound = "<" if percent.startswith("<") else ""
     return f"{bound}{float(percent.removeprefix('<')) / 100:.3f}"

@@ -12,14 +12,14 @@ from holdfast.results.metrics import DECIMALS
 
 
 def build_up(cells: pd.DataFrame, factors: Sequence[str] = FACTORS) -> pd.DataFrame:
-    """From vanilla, add one mechanism a step: the one with the highest mean final retention.
+    """Start from vanilla; each step adds the mechanism that gives the highest mean final retention.
 
-    The path goes on to the last mechanism even where each addition lowers retention. A tie goes
+    The path continues to the last mechanism even if every addition lowers retention. A tie goes
     to the mechanism that ``factors`` names first.
-    Gives one row a data set and step: ``dataset``, ``step`` (0 for vanilla), ``added`` (empty at
-    step 0), ``method``, ``final`` (mean over seeds), ``final_sd``, and ``strongest``, which is
-    true for the highest mean of each path (of equal ones the first).
-    Raises HoldfastError that names the cell when a composition on or beside the path is missing.
+    One row per data set and step: ``dataset``, ``step`` (0 for vanilla), ``added`` (empty at step
+    0), ``method``, ``final`` (mean over seeds), ``final_sd``, and ``strongest``, true for the
+    highest mean of each path (the first of equal ones).
+    Raises HoldfastError naming the cell if a composition that a step compares is missing.
     Source: app:res-buildup, fig:app-buildup.
     """
     paths = [_path(dataset, part, factors) for dataset, part in by_dataset(cells).items()]
@@ -34,7 +34,7 @@ def _path(dataset: str, cells: pd.DataFrame, factors: Sequence[str]) -> pd.DataF
         additions = {
             composition([*present, factor]): factor for factor in factors if factor not in present
         }
-        # With the method that they start from, so that all have the same seeds.
+        # Include the method of the step before, so that `replicates` requires the same seeds.
         finals = replicates(cells, [composition(present), *additions]).loc[list(additions)]
         best = finals.mean(axis="columns").round(DECIMALS).idxmax()
         present.append(additions[best])
@@ -47,7 +47,7 @@ def _path(dataset: str, cells: pd.DataFrame, factors: Sequence[str]) -> pd.DataF
 
 
 def _row(added: str, finals: pd.DataFrame) -> dict[str, object]:
-    """A step of the path; finals: of one method, its seeds as columns."""
+    """A row of the path. finals: of one method, its seeds as columns."""
     (values,) = finals.to_numpy(dtype=float)
     return {
         "added": added,

@@ -1,4 +1,4 @@
-"""A study beside the paper: what agrees, what does not, and what cannot be compared."""
+"""Compare a study with the paper: retention, ranks, effects, and what cannot be compared."""
 
 from __future__ import annotations
 
@@ -25,31 +25,30 @@ from holdfast.results import RecallMatrix
 
 SIGNIFICANT = 0.05  # tab:anova
 _INTERVAL = ("low", "high", "inside")
-_Finals: TypeAlias = Mapping[str, Mapping[int, NDArray[np.float64]]]  # by method, seed and task
+_Finals: TypeAlias = Mapping[str, Mapping[int, NDArray[np.float64]]]  # method -> seed -> [tasks]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A study beside the paper; shares, and ``_paper`` marks what is the paper's.
+    """A study and the paper side by side, in shares; ``_paper`` marks the paper's numbers.
 
     compositions: ``dataset``, ``method``, ``final``, ``final_paper`` (means over seeds), ``low``,
-    ``high`` (the 95% interval of the study's), ``inside`` (whether the paper's lies in it, yes or
-    no; empty without an interval, which needs two seeds), ``rank``, ``rank_paper`` (among the
-    methods of that data set that both have; equal means share the smaller rank), the paper's best
-    first.
+    ``high`` (the study's 95% interval), ``inside`` (whether it holds the paper's mean, yes or no;
+    empty without an interval, which needs two seeds), ``rank``, ``rank_paper`` (among the methods
+    of that data set that both have; equal means share the smaller rank). The paper's best is first.
     effects: ``dataset``, ``term``, ``effect``, ``effect_paper``, ``low``, ``high``, ``inside``,
     ``significant``, ``significant_paper`` (p < 0.05; false with one seed, which has no p),
-    ``same_sign``, the paper's largest first. They are of the largest part of the 2^4 factorial that
-    the study has; the paper's are published where that is the whole, and computed from its means
-    otherwise.
-    agreement: one row a data set: ``dataset``, ``methods`` (how many both have), ``spearman`` of
+    ``same_sign``. The paper's largest is first. They are effects of the largest part of the 2^4
+    factorial that the study has. The paper's are as published if that is the whole factorial, and
+    computed from its means otherwise.
+    agreement: one row per data set: ``dataset``, ``methods`` (how many both have), ``spearman`` of
     their means, ``flips`` (pairs of methods in opposite order), ``terms`` and ``same_sign`` (how
-    many of these effects have the paper's sign). Spearman is NaN where either side has fewer than
+    many of these effects have the paper's sign). Spearman is NaN if either side has fewer than
     two different means.
     flips: ``dataset``, ``first``, ``second`` (the paper has first above second, the study below),
-    ``places`` and ``places_paper`` (ranks between them), the clearest first: by the smaller of the
-    two numbers of ranks, then by the larger.
-    notes: what could not be compared, and what differs, one plain line each.
+    ``places`` and ``places_paper`` (ranks between them). The clearest is first, by the smaller of
+    the two distances, then by the larger.
+    notes: what could not be compared and what differs, in one line each.
     """
 
     compositions: pd.DataFrame
@@ -64,15 +63,15 @@ def compare(
     dataset: str | None = None,
     matrices: Mapping[str, RecallMatrix] | None = None,
 ) -> Comparison:
-    """Set the cells of a study beside the paper's tables.
+    """Compare the cells of a study with the paper's tables.
 
     Means are over the seeds that most methods of a data set have; a method that lacks one of them,
     or a task, is left out, and ``notes`` says so.
-    dataset: with which of the paper's data sets to compare, for a study of one data set of another
-    name; None takes each data set of the study by its name. matrices: of the study, by path, from
-    which the intervals come; None for none.
-    Raises HoldfastError when no data set or no method can be compared, when ``dataset`` is given
-    for a study of several, and for a method and seed that is there twice.
+    dataset: the paper's data set to compare with, for a study of one data set with another name;
+    None matches data sets by name. matrices: of the study, by path, for the intervals; None for no
+    intervals.
+    Raises HoldfastError if no data set or no method can be compared, if ``dataset`` is given for
+    a study of several, and for a method and seed that occurs twice.
     """
     if dataset is not None:
         one_dataset(cells)
@@ -125,7 +124,7 @@ def _compared(
 def _comparable(
     name: str, cells: pd.DataFrame, in_paper: list[str], notes: list[str]
 ) -> pd.DataFrame:
-    """The cells of methods that the paper has, all over the same seeds and to the last task."""
+    """The cells at the last horizon of methods that the paper has, all with the same seeds."""
     for method in dict.fromkeys(cells["method"]):
         if method not in in_paper:
             notes.append(f"{name}: the paper has no {method}")
@@ -137,7 +136,7 @@ def _comparable(
     if horizon != HORIZON:
         notes.append(f"{name}: final retention after {horizon} tasks, the paper's after {HORIZON}")
     by_method = {method: frozenset(part["seed"]) for method, part in done.groupby("method")}
-    # The seeds that most methods have; of equally frequent sets the largest.
+    # The set of seeds that most methods have; of equally frequent sets the largest.
     counts = Counter(by_method.values())
     seeds = max(counts, key=lambda chosen: (counts[chosen], len(chosen), sorted(chosen)))
     chosen = ", ".join(map(str, sorted(seeds)))
@@ -206,7 +205,7 @@ def _effects(
 def beside_interval(
     pairs: Sequence[tuple[float, float]], paper: Iterable[float]
 ) -> dict[str, list[Any]]:
-    """``low``, ``high`` and ``inside``: whether the paper's value lies within them, yes or no."""
+    """Columns ``low``, ``high`` and ``inside``: whether the paper's value is between, yes or no."""
     inside = [
         "" if math.isnan(low) else "yes" if low <= value <= high else "no"
         for (low, high), value in zip(pairs, paper, strict=True)
@@ -215,14 +214,14 @@ def beside_interval(
 
 
 def _published(dataset: str) -> pd.DataFrame:
-    """The paper's ``term``, ``effect`` as a share, and ``p``, of which it may give a bound."""
+    """The paper's ``term``, ``effect`` (a share) and ``p`` (or its bound, as published)."""
     table = dataset_table("anova", dataset)
     p = table["p"].str.removeprefix("<").astype(float)
     return pd.DataFrame({"term": table["term"], "effect": table["effect"] / 100, "p": p})
 
 
 def _factors(methods: set[str]) -> tuple[str, ...]:
-    """The most factors of which the study has the whole factorial; of equal parts the first."""
+    """The largest set of factors whose whole factorial the study has; the first of equal ones."""
     for size in range(len(FACTORS), 0, -1):
         for factors in itertools.combinations(FACTORS, size):
             if methods >= compositions(factors).keys():
@@ -248,6 +247,6 @@ def _spearman(ranks: pd.Series, others: pd.Series) -> float:
 
 
 def _joined(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    # An empty table has no types, and would take them from the others.
+    # An empty table has no types; pandas would let it change the types of the others.
     filled = [table for table in tables if len(table)]
     return pd.concat(filled, ignore_index=True) if filled else tables[0]

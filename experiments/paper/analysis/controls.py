@@ -1,4 +1,4 @@
-"""The controls of a study: what was known before it was learned, and whether the format was lost.
+"""The controls of a study: recall before learning, and whether answers keep their format.
 
 Source: app:res-controls, tab:dataset-summary.
 """
@@ -12,12 +12,12 @@ from holdfast.results import RecallMatrix, box_emission
 
 
 def controls(study: Study) -> pd.DataFrame:
-    """Forward transfer and box emission of every method, mean over seeds, as shares.
+    """Forward transfer and box emission of every method, means over seeds, as shares.
 
-    Gives ``dataset``, ``method``, ``seeds``, ``forward_transfer`` and ``forward_transfer_sd``
+    Columns: ``dataset``, ``method``, ``seeds``, ``forward_transfer``, ``forward_transfer_sd``
     (n - 1, NaN for one seed), ``box_emission_diagonal`` (right after a task) and ``box_emission``
-    (of all tasks after the last); NaN where a seed's value was not observed.
-    Raises HoldfastError for a method and seed that is there twice.
+    (of all tasks after the last); NaN if a seed's value was not observed.
+    Raises HoldfastError for a method and seed that occurs twice.
     Source: app:res-controls.
     """
     runs = final_runs(study.cells)
@@ -34,10 +34,10 @@ def controls(study: Study) -> pd.DataFrame:
 
 
 def datasets(study: Study) -> pd.DataFrame:
-    """The size of each data set as it was learned, and of the study on it.
+    """The size of each data set as far as it was learned, and the size of the study on it.
 
-    Gives ``dataset``, ``tasks`` (of the run that learned most), ``items`` (of these, in sum),
-    ``items_least`` and ``items_most`` (of a task), ``methods`` and ``runs``.
+    Columns: ``dataset``, ``tasks`` (of the run that learned most), ``items`` (in all these tasks),
+    ``items_least`` and ``items_most`` (in one task), ``methods`` and ``runs``.
     Source: tab:dataset-summary.
     """
     rows = []

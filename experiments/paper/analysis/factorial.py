@@ -1,4 +1,4 @@
-"""The saturated 2^k factorial of a response, with seeds as replicates.
+"""Analyse the saturated 2^k factorial of a response, with seeds as replicates.
 
 Source: sec:res-factorial, app:res-anova.
 """
@@ -24,13 +24,13 @@ from holdfast.results.metrics import DECIMALS
 class Factorial:
     """Main effects and all interactions of k factors on one response of one data set.
 
-    effects: columns ``term`` (factors joined by ``:``), ``effect``, ``sum_of_squares``, ``share``
-    of the total sum of squares, ``f`` with 1 and ``error_df`` degrees of freedom, and its ``p``;
-    the largest effect comes first. An effect is in the unit of the response.
-    n: cells; rmse: root of the error mean square, which is the pooled standard deviation over
-    seeds; standard_error: of any effect; r2: the share that all terms explain together.
+    effects: columns ``term`` (factors joined by ``:``), ``effect`` (in the unit of the response),
+    ``sum_of_squares``, ``share`` of the total sum of squares, ``f`` with 1 and ``error_df`` degrees
+    of freedom, and its ``p``; the largest effect first.
+    n: number of cells; rmse: root of the error mean square, the pooled standard deviation over
+    seeds; standard_error: of every effect; r2: the share of all terms together.
 
-    With one seed nothing estimates the error: ``f``, ``p``, rmse and standard_error are NaN.
+    One seed gives no estimate of the error: ``f``, ``p``, rmse and standard_error are NaN.
     """
 
     dataset: str
@@ -47,16 +47,15 @@ class Factorial:
 def factorial(
     cells: pd.DataFrame, factors: Sequence[str] = FACTORS, response: str = "final"
 ) -> Factorial:
-    """Analyse the 2^k compositions of ``factors``; cells of all other methods are left out.
+    """Analyse the 2^k compositions of ``factors``; cells of other methods are ignored.
 
-    A main effect is the mean response with the factor minus the mean without it. An interaction
-    is the same difference between the compositions in which the product of the factors' signs is
-    positive and those in which it is negative, so that every effect has the same standard error,
-    2 rmse / sqrt(n).
+    A main effect is the mean response with the factor minus the mean without it. An interaction is
+    the mean over compositions with a positive product of the factors' signs minus the mean over
+    those with a negative one. So every effect has the standard error 2 rmse / sqrt(n).
 
-    cells: of a study, one data set; response: one of its columns.
+    cells: of one data set of a study; response: one of its columns.
     Raises HoldfastError for an unbalanced design, naming the cell that is missing, undefined,
-    there twice, or not comparable with the others.
+    duplicated, or not comparable with the others.
     Source: tab:anova, tab:app-anova-symbol-qa, tab:app-anova-llm-qa, tab:app-anova-real-qa.
     """
     levels = compositions(factors)
@@ -78,8 +77,8 @@ def factorial(
     residual = float((apart**2).sum())
     error_df = values.size - len(levels)
     mean_square = residual / error_df if error_df else math.nan
-    # A response without spread divides by zero: infinite F where there is an effect, else NaN. What
-    # is smaller than the rounding of a mean is none.
+    # A response without spread divides by zero: F is infinite for an effect, else NaN. Above,
+    # effects and residuals within the rounding of a mean were set to 0.
     with np.errstate(divide="ignore", invalid="ignore"):
         share = squares / (squares.sum() + residual)
         f = squares / np.float64(mean_square)
@@ -109,11 +108,11 @@ def factorial(
 
 
 def synergy(cells: pd.DataFrame, first: str = "replay", second: str = "merge") -> pd.DataFrame:
-    """What two mechanisms add to vanilla's mean final retention, alone and as a pair.
+    """The gain of two mechanisms over vanilla's mean final retention, alone and as a pair.
 
-    Gives one row a data set: ``dataset``, ``apart`` (the sum of the two gains alone) and
-    ``together`` (the gain of the pair).
-    Raises HoldfastError that names the cell when one of the four compositions is not complete.
+    One row per data set: ``dataset``, ``apart`` (the sum of the two single gains) and ``together``
+    (the gain of the pair).
+    Raises HoldfastError naming the cell if one of the four compositions is incomplete.
     Source: sec:res-factorial.
     """
     rows = []
@@ -125,7 +124,7 @@ def synergy(cells: pd.DataFrame, first: str = "replay", second: str = "merge") -
 
 
 def effect_contrasts(terms: Iterable[str], factors: Sequence[str]) -> list[dict[str, float]]:
-    """The weights of the compositions in each effect of a factorial, ``term`` as ``si:merge``.
+    """For each term, such as ``si:merge``, the weight of every composition in its effect.
 
     Source: tab:anova.
     """

@@ -1,4 +1,4 @@
-"""The bars of a search: how high each method stood among all at every horizon."""
+"""Percentile ranks of the methods of a search at every horizon."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ def percentiles(trace: pd.DataFrame) -> pd.DataFrame:
     """The percentile rank of every method of one search, averaged over its variants.
 
     A candidate's percentile rank is the share of the other candidates at its horizon that rank
-    below it; of equal scores half count as below, and a failed candidate has the lowest score.
-    trace: ``trace.csv``. Gives ``horizon``, ``method``, ``percentile`` (share; NaN for a candidate
-    that is alone) and ``variants`` (candidates of the method that reached the horizon). A method
-    whose variants were all eliminated before has no row.
+    below it; half of those with an equal score count, and a failed candidate has the lowest score.
+    trace: ``trace.csv``. Columns: ``horizon``, ``method``, ``percentile`` (share; NaN if there is
+    only one candidate) and ``variants`` (candidates of the method that reached the horizon). A
+    method without such candidates has no row.
     Source: fig:sho-results.
     """
     pool = trace.groupby("horizon")["candidate"].transform("size")
@@ -32,10 +32,10 @@ def percentiles(trace: pd.DataFrame) -> pd.DataFrame:
 
 
 def percentile_bars(traces: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """The mean of :func:`percentiles` over the data sets in which a method is still there.
+    """The mean of :func:`percentiles` over the data sets whose search still has the method.
 
-    traces: by data set, as a study has them. Gives ``horizon``, ``method``, ``percentile`` and
-    ``datasets`` (how many), and a row with NaN and 0 for a method that is gone everywhere.
+    traces: of a study, by data set. Columns: ``horizon``, ``method``, ``percentile`` and
+    ``datasets`` (how many). A method that no search still has gets a row with NaN and 0.
     Source: fig:sho-results.
     """
     if not traces:

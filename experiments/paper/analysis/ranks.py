@@ -15,12 +15,12 @@ from holdfast.results.metrics import DECIMALS
 def ranks(cells: pd.DataFrame, methods: Sequence[str] | None = None) -> pd.DataFrame:
     """Ranks by mean final retention, 1 for the highest, and k_m, the worst rank of a composition.
 
-    methods: what is ranked; None for those of the paper's 2^4 factorial that the study has. Every
-    data set needs every one of them.
-    Gives ``composition``, one column of ranks for each data set, ``k_m`` and ``mean_rank``, in the
-    order of k_m and then of the mean rank. Equal means share the smaller rank (1, 2, 2, 4);
-    compositions equal in k_m and mean rank stay in the order of ``methods``.
-    Raises HoldfastError that names the cell when one is missing or there twice.
+    methods: the methods to rank; None for those of the paper's 2^4 factorial that the study has.
+    Every data set needs all of them.
+    Columns: ``composition``, the ranks in each data set, ``k_m`` and ``mean_rank``; sorted by k_m,
+    then by mean rank, then in the order of ``methods``. Equal means share the smaller rank
+    (1, 2, 2, 4).
+    Raises HoldfastError naming the cell if one is missing or duplicated.
     Source: tab:app-factorial-ranks, app:cross-dataset-ranking.
     """
     chosen = list(methods) if methods is not None else _learned(cells)
@@ -39,7 +39,7 @@ def rank(means: pd.Series) -> pd.Series:
 
 
 def _learned(cells: pd.DataFrame) -> list[str]:
-    # With settings too: of a method with several `replicates` says how to take one.
+    # Also methods with settings: if one has several, the error of `replicates` says what to do.
     methods = set(map(tag_of, cells["method"]))
     learned = [method for method in compositions() if method in methods]
     if not learned:

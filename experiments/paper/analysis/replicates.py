@@ -1,4 +1,4 @@
-"""The seeds of one data set as replicates: nothing missing, nothing twice, all comparable."""
+"""The seeds of one data set as replicates: none missing, none duplicated, all comparable."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.analysis.composition import tag_of
 from holdfast.analysis.study import refuse_repeated
 from holdfast.core.errors import HoldfastError
 
-_NAMED = 4  # settings that a message names
+_NAMED = 4  # settings that an error lists
 
 
 def replicates(
@@ -21,11 +21,11 @@ def replicates(
 ) -> pd.DataFrame:
     """The response of every method (rows, in the order given) and seed (columns, increasing).
 
-    cells: of a study, one data set; cells of other methods are left out. response: a column of
-    ``cells``. The seeds are those of any of the methods, and every method needs them all.
-    Raises HoldfastError that names the data set, and where there is one the method and the seed:
-    several data sets, a method and seed missing or there twice, a response that is not defined,
-    cells of different horizons or task orders.
+    cells: of one data set of a study; cells of other methods are ignored. response: a column of
+    ``cells``. Every method needs every seed that any of them has.
+    Raises HoldfastError, naming the cell where there is one, for several data sets, several
+    settings of a method, a missing or duplicated cell, an undefined response, and cells of
+    different horizons or task orders.
     """
     dataset = one_dataset(cells)
     if response not in cells:
@@ -61,7 +61,7 @@ def replicates(
 
 
 def one_dataset(cells: pd.DataFrame) -> str:
-    """The name of the one data set of these cells; HoldfastError if there are several, or none."""
+    """The name of the only data set in these cells; HoldfastError if there are several, or none."""
     names = list(cells["dataset"].unique())
     if not names:
         raise HoldfastError("the study has no finished cell; run it first")
@@ -73,12 +73,12 @@ def one_dataset(cells: pd.DataFrame) -> str:
 
 
 def by_dataset(cells: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """The cells of each data set, in the order in which they come."""
+    """The cells of each data set, in order of appearance."""
     return {str(name): part for name, part in cells.groupby("dataset", sort=False)}
 
 
 def _settings_of(tag: str, several: Collection[str]) -> str:
-    """That a method has several settings, and the options that choose each of them."""
+    """The error for a method with several settings: the options that select each of them."""
     names = [name for name in dict.fromkeys(several) if tag_of(name) == tag]
     settings = [name.partition(" ")[2] for name in names]
     # A value may have spaces, a key has none.

@@ -1,4 +1,4 @@
-"""What a search foretells: its ranking beside the final one, its winner beside its final score.
+"""How well a search predicts the final runs, by its ranking and by its winner.
 
 Source: app:search-order, app:res-selection.
 """
@@ -22,17 +22,17 @@ _TOP = 3
 def search_transfer(trace: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     """How well the ranking of a search at each horizon agrees with the ranking of the final runs.
 
-    Candidates are grouped by composition, and the best variant at a horizon stands for its group;
-    compositions count that were learned in the final runs too. Both rankings are among those only,
-    and equal scores share the mean of their ranks.
-    trace: ``trace.csv``; cells: of a study, one data set, those count that
-    :func:`holdfast.analysis.study.at_horizon` chooses.
-    Gives one row a horizon: ``horizon``, ``compositions`` (how many compare),
+    Candidates are grouped by composition, and the best variant at a horizon represents its group.
+    Both rankings contain only compositions that the final runs have too; equal scores share the
+    mean of their ranks.
+    trace: ``trace.csv``; cells: of one data set of a study, only those that
+    :func:`holdfast.analysis.study.at_horizon` selects count.
+    One row per horizon: ``horizon``, ``compositions`` (how many are ranked),
     ``mean_displacement`` and ``max_displacement`` (of ranks, absolute), ``spearman`` (NaN for one
-    composition, or where all are equal), ``top3_overlap`` and ``top3`` (how many of the best
-    three are among the best three of the search, out of how many).
-    Raises HoldfastError for several data sets, for a cell that is missing or there twice, naming
-    it, and when the search and the final runs have no composition in common.
+    composition, or if all scores are equal), ``top3_overlap`` and ``top3`` (how many of the final
+    best three are among the search's best three, out of how many).
+    Raises HoldfastError for several data sets, for a missing or duplicated cell, naming it, and if
+    the search and the final runs have no composition in common.
     Source: tab:rung-vs-canonical, app:search-order.
     """
     final = _final(trace, cells).mean(axis="columns").round(DECIMALS)
@@ -46,17 +46,16 @@ def search_transfer(trace: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def selection(trace: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
-    """The search's winner and the leader of the final runs: what each scored in both.
+    """The scores of the search's winner and of the final runs' leader, each in both.
 
     An argmax over many noisy scores regresses when it is measured again. trace, cells: as for
-    :func:`search_transfer`; the leader has the highest mean among the compositions that were
-    searched.
-    Gives two rows, ``role`` selected and leader: ``method``, ``candidate`` (the variant),
-    ``horizon`` (the last that it reached in the search), ``development`` and ``development_sd``
-    (its score there, on the development order), ``report`` and ``report_sd`` (mean final retention
-    of the final runs), ``seeds`` (of these). A deviation (n - 1) is NaN for one seed.
-    Raises HoldfastError as :func:`search_transfer`, when every candidate of the last horizon
-    failed, and when the winner has no final runs.
+    :func:`search_transfer`. The leader has the highest mean among the searched compositions.
+    Two rows, ``role`` selected and leader: ``method``, ``candidate`` (the variant), ``horizon``
+    (the last that it reached in the search), ``development`` and ``development_sd`` (its score
+    there, on the development order), ``report`` and ``report_sd`` (mean final retention of the
+    final runs), ``seeds`` (of these). A deviation (n - 1) is NaN for one seed.
+    Raises HoldfastError as :func:`search_transfer`, if every candidate of the last horizon failed,
+    and if the winner has no final runs.
     Source: app:res-selection.
     """
     finals = _final(trace, cells)
@@ -86,7 +85,7 @@ def _final(trace: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     """Final retention of the searched compositions, by method and seed."""
     runs = at_horizon(cells)
     searched = list(dict.fromkeys(trace["method"]))
-    methods = set(map(tag_of, runs["method"]))  # of several settings `replicates` tells
+    methods = set(map(tag_of, runs["method"]))  # `replicates` refuses a tag with several settings
     learned = [method for method in searched if method in methods]
     if not learned:
         raise HoldfastError(
@@ -103,7 +102,7 @@ def _best_variants(trace: pd.DataFrame, horizon: int) -> pd.DataFrame:
 
 
 def _agreement(search: pd.Series, final: pd.Series) -> dict[str, Any]:
-    """search: scores in ranked order; final: means, of the same compositions in the same order."""
+    """Compare two rankings. search: scores, best first; final: means of the same compositions."""
     before, after = search.rank(ascending=False), final.rank(ascending=False)
     displacement = (before - after).abs()
     varied = before.nunique() > 1 and after.nunique() > 1

@@ -1,4 +1,4 @@
-"""How much a method carries from task to task: measured, and by the paper's formulas."""
+"""How much state a method carries from task to task: measured, and by the paper's formulas."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from holdfast.analysis.study import final_runs
 from holdfast.core.mechanisms import VANILLA
 from holdfast.core.own import regular
 
-BYTES = 4  # a scalar: factors, anchors' state and the master of merged matrices are float32
+BYTES = 4  # per scalar: factors, anchors' state and masters of merged matrices are float32
 
 
 @dataclass(frozen=True)
 class Shapes:
-    """The adapted layers of a model. adapter: P_r, the scalars of one rank-r adapter, r (d_in +
-    d_out) summed; dense: d_out d_in summed; inputs: d_in summed; NaN where not known.
+    """Sizes summed over the adapted layers of a model; NaN if unknown. adapter: P_r, the scalars of
+    one rank-r adapter, r (d_in + d_out); dense: d_out d_in; inputs: d_in.
 
     Source: eq. app-lora-storage.
     """
@@ -34,19 +34,19 @@ class Shapes:
 def state_size(cells: pd.DataFrame) -> pd.DataFrame:
     """Persistent state of every method after its last task, on disk and by formula.
 
-    cells: of a study; those count that :func:`holdfast.analysis.study.final_runs` chooses.
-    Gives ``dataset``, ``method``, ``horizon`` (t), ``measured_bytes`` (mean over seeds of what the
-    last commit keeps on disk), ``formula`` (in scalars, W being all adapted dense matrices),
-    ``growth`` (``constant`` or ``linear in tasks``), ``formula_bytes`` (4 a scalar, NaN where the
-    sizes are not known) and ``source``, which says where the sizes come from: ``factors`` (the
-    shapes in the files of the method's trajectories, or of the others where it has none and they
-    agree), ``vanilla`` (its measured state, which is P_r and a file's header; W and d_in are then
-    not known) or ``unknown`` (also where the trajectories of a method differ, as in their rank).
+    cells: of a study; only those that :func:`holdfast.analysis.study.final_runs` selects count.
+    Columns: ``dataset``, ``method``, ``horizon`` (t), ``measured_bytes`` (size of the last commit
+    on disk, mean over seeds), ``formula`` (in scalars, W being all adapted dense matrices),
+    ``growth`` (``constant`` or ``linear in tasks``), ``formula_bytes`` (4 per scalar, NaN if the
+    sizes are unknown) and ``source``, the source of the sizes: ``factors`` (the shapes in the files
+    of the method's trajectories or, if it has none, of the others if they agree), ``vanilla`` (the
+    measured state of vanilla, P_r plus a file's header; W and d_in are then unknown) or ``unknown``
+    (also if the trajectories of a method differ, for example in rank).
 
-    The two differ where the disk holds the same state otherwise: a merged model is written as the
-    factors of the tasks since its last copy, an anchor's reference that equals the factors is not
-    written twice, and a fresh adapter is drawn again from the seed.
-    Raises HoldfastError for a method and seed that is there twice.
+    Bytes on disk and by formula differ because the disk stores the same state in other forms: a
+    merged model as the factors of the tasks since its last copy, an anchor's reference not again if
+    it equals the factors, and a fresh adapter not at all, since the seed determines it.
+    Raises HoldfastError for a method and seed that occurs twice.
     Source: tab:method-taxonomy, eq. app-lora-storage.
     """
     columns = ["dataset", "method", "horizon", "measured_bytes"]
@@ -67,8 +67,8 @@ def state_size(cells: pd.DataFrame) -> pd.DataFrame:
 def formula(method: str, tasks: int, shapes: Shapes) -> tuple[str, float]:
     """A method's persistent state as the paper counts it, as text and in scalars.
 
-    Replay and self-distillation keep the last model, which is there already, and nothing else; a
-    weight anchor keeps a reference and an importance for each trainable scalar.
+    Replay and self-distillation keep nothing but the last model, which is counted already; a weight
+    anchor keeps a reference and an importance for each trainable scalar.
     Source: tab:method-taxonomy.
     """
     dense = {"W": shapes.dense} if has(method, "merge") or has(method, "osrm") else {}
@@ -78,9 +78,9 @@ def formula(method: str, tasks: int, shapes: Shapes) -> tuple[str, float]:
     if has(method, "osrm"):
         terms["t Σ d_in"] = tasks * shapes.inputs
     if has(method, "kfac"):
-        terms["S, G (kfac)"] = math.nan  # which maps share their S, the factors do not tell
+        terms["S, G (kfac)"] = math.nan  # unknown from the factors: which maps share an S
     if has(method, "pairs"):
-        terms["x, g (pairs)"] = math.nan  # of a number of positions, nor do they tell that
+        terms["x, g (pairs)"] = math.nan  # unknown from the factors: how many positions
     for anchor in ("si", "online_ewc"):
         if has(method, anchor):
             terms[f"2 P_r ({anchor})"] = 2 * shapes.adapter
@@ -88,7 +88,7 @@ def formula(method: str, tasks: int, shapes: Shapes) -> tuple[str, float]:
 
 
 def _found_shapes(cells: pd.DataFrame) -> dict[str, set[Shapes]]:
-    """The sizes in the files of every method; a trajectory's factors are all of one shape."""
+    """The sizes by method, from each trajectory's first file; its files have equal shapes."""
     sizes: dict[str, set[Shapes]] = {}
     for cell in cells.to_dict("records"):
         for file in sorted(Path(cell["path"]).glob("factors/*.safetensors"))[:1]:
@@ -101,7 +101,7 @@ def _found_shapes(cells: pd.DataFrame) -> dict[str, set[Shapes]]:
 def _known_shapes(
     method: str, sizes: Mapping[str, set[Shapes]], cells: pd.DataFrame
 ) -> tuple[Shapes, str]:
-    """The sizes of a method, and where they come from; cells: of its data set."""
+    """The sizes of a method and their source, as in :func:`state_size`. cells: of its data set."""
     measured = cells.loc[cells["method"] == VANILLA, "state_bytes"].dropna()
     shapes = sizes.get(method) or set().union(*sizes.values())
     if len(shapes) == 1:
@@ -112,13 +112,13 @@ def _known_shapes(
 
 
 def _shapes(file: Path) -> Shapes | None:
-    """Sizes from one task's factors, A [r, d_in] and B [d_out, r] of every adapted layer."""
+    """Sizes from a file of factors, A [r, d_in] and B [d_out, r] per layer; None if it has none."""
     try:
         with safe_open(regular(file), framework="numpy") as tensors:
             shapes = {name: tensors.get_slice(name).get_shape() for name in tensors.keys()}  # noqa: SIM118
     except (OSError, SafetensorError):
         return None
-    # Older runs name the factors of a layer A and B.
+    # Older runs call a layer's factors A and B, not lora_A and lora_B.
     factors = {name.replace(".lora_", "."): size for name, size in shapes.items()}
     layers = {name.rpartition(".")[0] for name in factors if "." in name}
     try:

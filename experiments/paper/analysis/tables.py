@@ -1,4 +1,4 @@
-"""The tables of the paper's study: those of any study, and those that only the paper has."""
+"""All tables of the paper's study: those of any study, and those that only the paper has."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _NO_SEARCH = "no search"
 
 
 def factors_of(methods: Iterable[str]) -> list[str]:
-    """The factors that any composition among some methods has, in the order of ``FACTORS``.
+    """The factors that any of the methods has, in the order of ``FACTORS``.
 
-    methods: with settings or without; those outside the paper's factorial say nothing.
+    methods: with settings or without; those outside the paper's factorial are ignored.
     """
     composed = [method for method in methods if tag_of(method) in compositions()]
     return [factor for factor in FACTORS if any(has(method, factor) for method in composed)]
@@ -41,10 +41,10 @@ def factors_of(methods: Iterable[str]) -> list[str]:
 def with_intervals(
     table: pd.DataFrame, study: Study, contrasts: Sequence[Mapping[str, float]]
 ) -> pd.DataFrame:
-    """A table with ``low`` and ``high`` of the difference in Final that each row is about.
+    """Add ``low`` and ``high``, the interval of the difference in Final that each row states.
 
-    study: of the table's one data set; contrasts: for each row, the weight of every method whose
-    mean is part of the difference. NaN with fewer than two seeds that all of them have.
+    study: of the table's only data set; contrasts: for each row, the weight of each method's mean
+    in the difference. NaN if these methods have fewer than two seeds in common.
     """
     values = by_seed(at_horizon(study.cells), study.matrices, "final")
     pairs = [bounds(contrasted(values, contrast)) for contrast in contrasts]
@@ -53,7 +53,7 @@ def with_intervals(
 
 
 def _factorial(part: StudyPart) -> Factorial:
-    """Of the factors that any composition of the one data set has."""
+    """The factorial of all factors that the compositions of the data set have."""
     factors = factors_of(part.runs["method"])
     if not factors:
         raise HoldfastError(f"{one_dataset(part.runs)}: no composition of SI, SD, replay and merge")
@@ -96,7 +96,7 @@ def _allocation_swap(part: StudyPart) -> pd.DataFrame:
 def _beside_search(
     part: StudyPart, make: Callable[[pd.DataFrame, pd.DataFrame], pd.DataFrame]
 ) -> pd.DataFrame:
-    """A table of a search and the final runs; empty for a data set without a search."""
+    """A table made from a data set's search and its final runs; empty without a search."""
     for dataset, trace in part.study.traces.items():
         if part.runs.empty:
             raise HoldfastError(f"{dataset}: no final run to set beside the search; run a suite")
@@ -145,7 +145,7 @@ TABLES = (
 
 
 def analyse(study: Study) -> of_any_study.Analysis:
-    """Make every table of the paper's study that a study gives.
+    """Make every table of the paper's study for which a study has the runs.
 
     Source: app:results, app:search.
     """

@@ -1,4 +1,4 @@
-"""How much the seed decides: with and without the data anchor, and by generation temperature.
+"""The spread over seeds, by data anchor or none and by generation temperature.
 
 Source: app:res-seeds.
 """
@@ -18,10 +18,10 @@ _TEMPERATURE = re.compile(r" sampling\.temperature=(\S+)")
 
 
 def spread_groups(cells: pd.DataFrame) -> pd.DataFrame:
-    """What ``seed_spread`` comes to with the data anchor and without.
+    """Summary of ``seed_spread`` with the data anchor and without.
 
-    Gives ``dataset``, ``data_anchor``, ``methods`` (how many), and of their deviations ``median``,
-    ``lowest`` and ``highest``.
+    Columns: ``dataset``, ``data_anchor``, ``methods`` (how many), and ``median``, ``lowest`` and
+    ``highest`` of their deviations.
     Source: app:res-seeds.
     """
     groups = seed_spread(cells).groupby(["dataset", "data_anchor"], sort=False)["final_sd"]
@@ -30,14 +30,14 @@ def spread_groups(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def temperature_control(study: Study) -> pd.DataFrame:
-    """Final retention of candidates that differ in replay's generation temperature alone.
+    """Final retention of candidates that differ only in replay's generation temperature.
 
-    study: with a search of which ``sampling.temperature`` is a setting; candidates compare
-    at the longest horizon that any of them reached, those that left before are left out.
-    Gives ``dataset``, ``method``, ``settings`` (all others that were searched), ``temperature``,
-    ``horizon``, ``final``, ``final_sd`` (n - 1), ``lowest``, ``highest`` and ``seeds``; empty where
-    nothing compares. The low and the high temperature are fair only with the same seeds.
-    Raises HoldfastError when one of the temperatures lacks a seed of another.
+    study: with a search over ``sampling.temperature``. Candidates are compared at the longest
+    horizon that any of them reached; those eliminated before are left out.
+    Columns: ``dataset``, ``method``, ``settings`` (the other searched ones), ``temperature``,
+    ``horizon``, ``final``, ``final_sd`` (n - 1), ``lowest``, ``highest`` and ``seeds``; empty if
+    nothing can be compared. A fair comparison needs the same seeds at every temperature.
+    Raises HoldfastError if one of the temperatures lacks a seed of another.
     Source: app:res-seeds.
     """
     rows: list[dict[str, Any]] = []
@@ -55,7 +55,7 @@ _SAME = ["study", "dataset", "method", "settings"]
 
 
 def _searched(cells: pd.DataFrame) -> pd.DataFrame:
-    """The cells that have a searched temperature, with it and with their other settings."""
+    """The cells with a searched temperature, with ``temperature`` and the other ``settings``."""
     matches = [_TEMPERATURE.search(candidate) for candidate in cells["candidate"]]
     part = cells.loc[pd.Series([match is not None for match in matches], cells.index, dtype=bool)]
     temperatures = [float(match[1]) for match in matches if match]

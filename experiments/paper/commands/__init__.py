@@ -1,1 +1,1 @@
-"""The verbs of `python -m experiments.paper`."""
+"""The commands of `python -m experiments.paper`."""

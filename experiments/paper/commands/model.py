@@ -1,4 +1,4 @@
-"""The options that say which language model a command asks."""
+"""The options that select the language model a command asks."""
 
 from __future__ import annotations
 

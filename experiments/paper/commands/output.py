@@ -1,4 +1,4 @@
-"""Where a stream goes that is built over several calls, and what was kept of earlier ones."""
+"""The output directory of a stream that is built over several calls, with their records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.core.own import require_directory
 if TYPE_CHECKING:
     from holdfast.streams import Stream
 
-# What a command keeps beside its stream.
+# What a command records beside its stream, to continue from.
 RECORDS = ("verdicts", "replies.jsonl")
 
 
@@ -32,13 +32,13 @@ def finish(stream: Stream, out: Path, layout: Layout) -> None:
     """Write a stream built from the records in ``out``; a stream already there must be the same.
 
     A repeated call builds it again from the same records, so finding it there is no error. Raises
-    HoldfastError where ``out`` was moved meanwhile: the records went with it.
+    HoldfastError for another stream, or if ``out`` was moved meanwhile: the records went with it.
     """
     from holdfast.streams import read_stream
 
     place = place_of(out, layout)
     is_there = _is_there(place)
-    require_directory(out)  # right before it is written, as what _is_there imports takes a while
+    require_directory(out)  # right before writing: the imports in _is_there take a while
     if not is_there:
         write(stream, place, layout)
     elif read_stream(place).fingerprint != stream.fingerprint:

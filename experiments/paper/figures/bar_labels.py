@@ -1,4 +1,4 @@
-"""What bars of methods have in common: numbers above them, and colours of allocation rules."""
+"""Shared parts of bar charts of methods: numbers above bars, colours of allocation rules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALLOCATION_COLOURS = {
 
 
 def percent(share: float) -> str:
-    """0.232 as ``23.2``."""
+    """A share in per cent: ``23.2`` for 0.232."""
     return f"{100 * share:.1f}"
 
 
@@ -49,7 +49,7 @@ def number_above(
 
 
 def rule_legend(figure: Figure, methods: Iterable[str], *more: Artist) -> None:
-    """A legend below a figure with the colours of its methods' allocation rules."""
+    """Put a legend below a figure: the colours of its methods' allocation rules, and ``more``."""
     used = {names.mechanisms(method)[1] for method in methods}
     handles: list[Artist] = [
         Patch(color=colour, label=BY_TAG[rule].title)

@@ -1,4 +1,4 @@
-"""The figures of the paper's study: those of any study, and those that only the paper has."""
+"""All figures of the paper's study: those of any study, and those that only the paper has."""
 
 from __future__ import annotations
 

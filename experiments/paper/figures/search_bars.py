@@ -17,7 +17,7 @@ from experiments.paper.figures.composition_dots import dotted, draw_dots
 from holdfast.report import names, style
 
 _OUT = "#EEEEEE"
-_ROOM = 1.5  # upper limit of the axis; bars end at 1, and their numbers need the room
+_ROOM = 1.5  # upper limit of the axis; bars end at 1, and their numbers stand beyond
 
 
 def plot_search(bars: pd.DataFrame) -> Figure:
@@ -28,8 +28,8 @@ def plot_search(bars: pd.DataFrame) -> Figure:
     the method is still in the search on two of three datasets, over which the bar is the mean.
 
     bars: the table ``search_percentiles`` of ``analyse(study)``; columns horizon (tasks), method
-    (tag), percentile (share; NaN for a method eliminated, or alone) and datasets (on how many it is
-    still in the search).
+    (tag), percentile (share; NaN for a method that is eliminated or the only one) and datasets (on
+    how many it is still in the search).
     Raises HoldfastError when the table is empty.
     Source: sec:search, fig:sho-results.
     """

@@ -1,4 +1,4 @@
-"""The items collected from replies, and the next requests, which follow from the replies alone."""
+"""Collect items from replies, and plan the next requests from the replies alone."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ NAMED = 3  # how many short tasks, and how many reasons, an error names
 
 @dataclass
 class Filling:
-    """Fills a collection from its journal and then by asking a writer ``budget`` prompts at most.
+    """Fills a collection from its journal, then by sending a writer at most ``budget`` prompts.
 
     report, known: as in :func:`experiments.paper.llm_qa.generate`.
     """

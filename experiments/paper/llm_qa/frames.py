@@ -1,6 +1,6 @@
 """The question frames of the offline grammar, by topic family.
 
-Each is (kind of answer, question); ``{it}`` stands for the entity.
+Each frame is (kind of answer, question); ``{it}`` stands for the entity.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ class _Read(NamedTuple):
 def read_candidates(text: str) -> tuple[list[object], str | None]:
     """The candidates of a reply in order, and the problem of the reply as a whole, or None.
 
-    Accepted are a JSON array, in prose or a code fence or after a ``<think>`` block, and arrays in
-    it; an object that wraps one array of objects, or only objects; a sequence of objects. Trailing
+    Accepted are a JSON array, also nested, in prose, in a code fence or after a ``<think>`` block;
+    an object that wraps one array of objects, or only objects; a sequence of objects. Trailing
     commas are accepted. Of an array that was cut off, the complete objects are returned. An object
     in an array that closes but is not JSON is returned as raw text, so that it is counted.
 

@@ -1,11 +1,11 @@
-"""The tables of the paper as data, as published: percentages and percentage points.
+"""The paper's tables as data, as published: percentages and percentage points.
 
-One CSV file a table, named by its label with ``_`` for every ``:`` and ``-``.
+One CSV file per table, named by its label with ``_`` for every ``:`` and ``-``.
 
-Where the paper's text says other than its tables, these are as the tables: on LLM-QA ``online_ewc``
-and ``si`` have a Diag below 96 too (app:res-failures); deviations of Final with replay are 0.3 to
-13.2, and 5.9 without it for ``si_sd_merge`` on Symbol-QA (app:res-seeds); ``olora`` retains 13.9 on
-Real-QA, and ``si_replay_olora`` 42.2 on LLM-QA and 56.4 on Real-QA (sec:compositions).
+Where the paper's text contradicts its tables, the tables count: on LLM-QA ``online_ewc`` and ``si``
+have a Diag below 96 too (app:res-failures); deviations of Final with replay are 0.3 to 13.2, and
+5.9 without it for ``si_sd_merge`` on Symbol-QA (app:res-seeds); ``olora`` retains 13.9 on Real-QA,
+and ``si_replay_olora`` 42.2 on LLM-QA and 56.4 on Real-QA (sec:compositions).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast.core.errors import HoldfastError
 DATASETS = ("symbol_qa", "llm_qa", "real_qa")
 METRICS = ("final", "diag", "forget", "w10", "w50")
 HORIZON = 100
-# app:res-anova holds what the captions of its three tables say.
+# app:res-anova: the numbers in the captions of its three tables.
 LABELS = (
     "tab:anova",
     "tab:rung-vs-canonical",
@@ -32,7 +32,7 @@ LABELS = (
     "tab:app-anova-llm-qa",
     "tab:app-anova-real-qa",
     "tab:allocation-swap",
-    # What the text of these sections says.
+    # Numbers in the text of these sections.
     "sec:res-time",
     "app:res-capability",
 )
@@ -53,9 +53,9 @@ def paper_table(label: str) -> pd.DataFrame:
 
 
 def dataset_table(kind: str, dataset: str) -> pd.DataFrame:
-    """One of the tables that the paper has for each data set: kind ``all`` or ``anova``.
+    """A table that the paper has for each data set; kind: ``all`` or ``anova``.
 
-    Raises HoldfastError when the paper has no such data set or kind, naming what it has.
+    Raises HoldfastError if the paper has no such data set or kind, naming the known labels.
     """
     return paper_table(f"tab:app-{kind}-{dataset.replace('_', '-')}")
 
@@ -64,9 +64,9 @@ def paper_cells(dataset: str) -> pd.DataFrame:
     """The paper's results on one of ``DATASETS`` as cells of a study, in shares.
 
     The paper publishes mean m and standard deviation s over three seeds. The three cells of each
-    method hold m - s, m and m + s, which have that mean and that standard deviation exactly; a
-    single cell is no result of any seed, and may lie outside [0, 1].
-    Raises HoldfastError for another data set, naming those there are.
+    method hold m - s, m and m + s, which have exactly this mean and standard deviation; a single
+    cell is not the result of any seed, and may lie outside [0, 1].
+    Raises HoldfastError for another data set, naming the known ones.
     Source: tab:app-all-symbol-qa, tab:app-all-llm-qa, tab:app-all-real-qa.
     """
     if dataset not in DATASETS:

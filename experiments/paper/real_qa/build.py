@@ -28,7 +28,7 @@ from holdfast.streams.stream import Stream, Task
 
 
 class RealQASettings(Config):
-    """Tasks, items in each, the seed, and what counts as known; by default 500 items a source."""
+    """Tasks, items in each, seed, and rule for known answers; by default 500 items per source."""
 
     tasks: int = Field(100, ge=1)
     items: int = Field(50, ge=1)

@@ -1,4 +1,4 @@
-"""A source's question with its accepted answers, before any filter, and what was left out."""
+"""Candidates, the questions of a source with their accepted answers, and records left out."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ SAMPLING = SamplingParameters(
     max_new_tokens=64,
     stop=("\n", "Question:", "Q:"),
 )
-# What counts as the answer in a completion.
+# The rule by which a completion contains an answer.
 Match = Literal["word_boundary", "lenient"]
 _ATTEMPTS = 3
 _ARTICLE = re.compile(r"^(a|an|the) ", re.IGNORECASE)
@@ -38,8 +38,8 @@ def found(completion: str, answers: Sequence[str], match: Match = "word_boundary
     """The first accepted answer that a completion contains, between word boundaries; or None.
 
     Case is ignored. ``lenient`` also ignores spacing, kinds of quotes, an article before the answer
-    and punctuation around it; within the answer nothing else is: ``3.5`` is not ``35``, ``Vitamin
-    A`` not ``Vitamin C``. An answer that is itself an article (the blood group ``A``) must then
+    and punctuation around it, but nothing else: ``3.5`` is not ``35``, ``Vitamin A`` is not
+    ``Vitamin C``. With ``lenient``, an answer that is itself an article (blood group ``A``) must
     match in case.
     Source: app:data-real ("as a word-boundary substring"); ``lenient`` is Holdfast's own.
     """
@@ -70,7 +70,7 @@ def _spoken(text: str) -> str:
 def ask(
     model: TextModel, questions: Sequence[tuple[str, str]], sampling: SamplingParameters
 ) -> Iterator[tuple[int, Answer]]:
-    """Sample completions of every question; a failed one is retried twice, then yielded as such.
+    """Sample completions of every question; a failed one is retried twice, then yielded as Failure.
 
     questions: (name, question); the name seeds the random numbers.
     Yields (place, answer), each place once, in any order.

@@ -1,4 +1,4 @@
-"""The candidates of all sources, each question once, in test order."""
+"""The candidates of all sources, each question once, in the order in which they are tested."""
 
 from __future__ import annotations
 

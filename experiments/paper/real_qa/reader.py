@@ -22,7 +22,7 @@ ARCHIVES = (".tgz", ".tar.gz", ".tar")
 
 @dataclass(frozen=True)
 class Row:
-    """One record. place: for people, such as ``dev.json line 3``; key: for one without an id."""
+    """One record. place: for messages, such as ``dev.json line 3``; key: replaces a missing id."""
 
     place: str
     key: str
@@ -34,10 +34,10 @@ def file_rows(
 ) -> Iterator[Row]:
     """The rows of a published file.
 
-    unpack: gets the records out of a JSON document; None for files of one JSON value a line.
+    unpack: gets the records out of a JSON document; None for files with a JSON value per line.
     in_archive: which members of an archive to read.
-    Raises HoldfastError naming the file, and the line where there is one, for what is unreadable
-    or holds no record.
+    Raises HoldfastError, naming the file and where possible the line, if it is unreadable or holds
+    no record.
     """
     empty = True
     for name, content in _documents(path, in_archive):

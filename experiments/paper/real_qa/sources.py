@@ -1,4 +1,4 @@
-"""The ten sources of Real-QA: where each is published, and what its rows say.
+"""The ten sources of Real-QA: where each is published, and how to read its rows.
 
 A row of the Hugging Face hub and a record of the published files differ in form; each source has
 one function that reads both. Multiple choice becomes free recall: the right option's text is the
@@ -26,12 +26,12 @@ Fields: TypeAlias = tuple[Any, Any, list[Any]]
 
 @dataclass(frozen=True)
 class Source:
-    """One of the ten.
+    """One of the ten sources.
 
     hub: path, configuration and split for ``datasets.load_dataset``. patterns: match the ends of
-    its published files' paths, as in ``PurePath.match``. fields: what a row says; its second
-    argument tells a published file from the hub. unpack: gets the records out of a JSON document;
-    None where a file has one a line, or is a table.
+    its published files' paths, as in ``PurePath.match``. fields: reads a row; its second argument
+    is whether the row is from a published file, not from the hub. unpack: gets the records out of a
+    JSON document; None if the files are tables or have one record per line.
     """
 
     kind: Literal["factoid", "mcqa"]
@@ -41,7 +41,7 @@ class Source:
     unpack: Callable[[Any], list[Any]] | None = None
 
     def is_question_file(self, name: str) -> bool:
-        """Whether a path, in a folder or an archive, is one of its published files."""
+        """Whether a path, in a folder or an archive, is one of the source's published files."""
         path = PurePosixPath(name)
         # Archives made on a Mac hold an extra "._name" for every file; some of TriviaQA's evidence
         # passages have names like its question files.
@@ -57,7 +57,7 @@ def _listed(values: Any) -> list[Any]:
 
 
 def _right(choices: Iterable[tuple[Any, Any]], key: Any) -> Any:
-    """The text of the one choice (label, text) that has the key's label."""
+    """The text of the choice (label, text) labelled ``key``; UnusableError unless there is one."""
     if key is None or key in ("", -1):
         raise UnusableError("no answer key")
     texts = [text for label, text in choices if label == key]
@@ -69,7 +69,7 @@ def _right(choices: Iterable[tuple[Any, Any]], key: Any) -> Any:
 
 
 def _arc(row: Any, published: bool) -> Fields:
-    """ARC and OpenBookQA; labels are letters, or digits in some questions, as is the key."""
+    """ARC and OpenBookQA; label and key are a letter, in some questions a digit."""
     if published:
         question = row["question"]["stem"]
         choices = [(choice["label"], choice["text"]) for choice in row["question"]["choices"]]
@@ -81,7 +81,7 @@ def _arc(row: Any, published: bool) -> Fields:
 
 
 def _medmcqa(row: Any, published: bool) -> Fields:
-    """The key counts the options from 1 in files, of which the test split has none, and from 0."""
+    """The key counts from 1 in files (the test split has no keys), and from 0 on the hub."""
     options = enumerate((row[f"op{letter}"] for letter in "abcd"), start=1 if published else 0)
     return row["id"], row["question"], [_right(options, row.get("cop"))]
 
@@ -111,7 +111,7 @@ def _squad(row: Any, published: bool) -> Fields:
 
 
 def _triviaqa(row: Any, published: bool) -> Fields:
-    """The files' ``QuestionId`` is ``question_id`` on the hub, and so on; DPR has lists alone."""
+    """Fields are ``QuestionId`` in files, ``question_id`` on the hub; DPR's lists have no ids."""
     plain = {name.replace("_", "").lower(): value for name, value in row.items()}
     if "answers" in plain:
         return None, plain["question"], _dpr(plain["answers"])

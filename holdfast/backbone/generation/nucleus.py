@@ -1,7 +1,4 @@
-"""Nucleus sampling: one token a row from the smallest set of likeliest tokens of a given mass.
-
-The largest masses are ranked first; a nucleus that is wider is ranked in full.
-"""
+"""Nucleus sampling: one token a row from the smallest set of likeliest tokens of a given mass."""
 
 from __future__ import annotations
 
@@ -10,16 +7,15 @@ from torch import Tensor
 
 from holdfast.model.deterministic import cumulative
 
-# Tokens ranked first; a wider nucleus is ranked in full.
-_FIRST_RANKED = 256
+_FIRST_RANKED = 256  # tokens ranked first; a wider nucleus is ranked in full
 
 
 def nucleus_sample(logits: Tensor, noise: Tensor, top_p: float, top_k: int | None) -> Tensor:
     """One token a row from the smallest set of likeliest tokens whose mass reaches ``top_p``.
 
     logits: [rows, vocabulary], already divided by the temperature; noise: uniform in [0, 1),
-    [rows]. The inverse of the renormalised cumulative distribution, tokens in order of probability,
-    is taken at it. With ``top_k`` only the k likeliest tokens take part.
+    [rows], at which the inverse of the set's cumulative distribution is taken, likeliest token
+    first; top_k: only the k likeliest tokens take part.
     """
     vocabulary = logits.shape[1]
     if top_k is not None and top_k < vocabulary:
@@ -38,9 +34,9 @@ def nucleus_sample(logits: Tensor, noise: Tensor, top_p: float, top_k: int | Non
 def _draw_by_value(
     probabilities: Tensor, noise: Tensor, top_p: float, ranked: int
 ) -> tuple[Tensor, Tensor]:
-    """:func:`_draw_by_rank` by NumPy's vectorised sort, of the masses alone.
+    """:func:`_draw_by_rank` for a CPU: NumPy sorts the masses, then the drawn token is looked up.
 
-    Only then is the drawn token looked up; sorting indices too takes twenty times as long.
+    Sorting the tokens' indices too takes twenty times as long.
     """
     rows = torch.arange(len(probabilities))
     masses = probabilities.neg().numpy()
@@ -54,7 +50,7 @@ def _draw_by_value(
     place = _place(sums, noise, top_p)
     value = mass.gather(1, place)
     owners, tokens = (probabilities == value).nonzero(as_tuple=True)
-    # Tokens of equal mass rank in the order of the vocabulary.
+    # Tokens of equal mass are ranked in the order of the vocabulary.
     among_equals = place - torch.searchsorted(negative, -value)
     first = torch.searchsorted(owners, rows)
     drawn = tokens[first + among_equals.squeeze(1)]
@@ -64,7 +60,7 @@ def _draw_by_value(
 def _draw_by_rank(
     probabilities: Tensor, noise: Tensor, top_p: float, ranked: int
 ) -> tuple[Tensor, Tensor]:
-    """Draw among the ``ranked`` likeliest; also say in which rows they hold the whole nucleus."""
+    """Draw among the ``ranked`` likeliest tokens; also return which rows' nucleus they hold."""
     if ranked < probabilities.shape[1]:
         mass, order = probabilities.topk(ranked, dim=1)
     else:
@@ -80,10 +76,10 @@ def _holds(cumulative: Tensor, probabilities: Tensor, top_p: float) -> Tensor:
 
 
 def _place(cumulative: Tensor, noise: Tensor, top_p: float) -> Tensor:
-    """The drawn rank [rows, 1], from the cumulative masses in order of rank."""
+    """The drawn rank [rows, 1], from the cumulative masses, largest mass first."""
     bound = torch.full_like(noise[:, None], top_p, dtype=cumulative.dtype)
-    # The last of the nucleus is the first whose sum reaches top_p, even where the sum of all is
-    # rounded to less than one; then tokens of no mass may follow, which never take part.
+    # The nucleus ends with the first token whose sum reaches top_p. If rounding keeps all sums
+    # below top_p, it ends with the last token that has any mass.
     last = torch.searchsorted(cumulative, bound).clamp_(max=cumulative.shape[1] - 1)
     total = cumulative.gather(1, last)
     last = torch.searchsorted(cumulative, total)

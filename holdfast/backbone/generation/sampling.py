@@ -25,9 +25,9 @@ CACHE_BYTES_ON_CPU = 4 * 2**30
 class Sampling(Config):
     """Generative replay: how the previous model is sampled (tab:implementation-hparams).
 
-    samples: sequences from the replay token; general: sequences from random tokens of the
-    vocabulary, from the first task on, which stand for general language. keep: write the
-    samples to ``replay/``. batch: at most so many sequences at once; fewer where memory is short.
+    samples: sequences that begin with the replay token; general: sequences that begin with random
+    tokens of the vocabulary, from the first task on, and stand for general language. keep: write
+    the samples to ``replay/``. batch: the most sequences at once; fewer if memory is short.
     """
 
     samples: int = Field(300, ge=1)  # N_R
@@ -49,10 +49,10 @@ def sample_continuations(
     purpose: tuple[str | int, ...],
     stops: int = 1,
 ) -> list[list[int]]:
-    """A continuation of each token of ``begins``, which ends with a stop token if one was drawn.
+    """A continuation of each token of ``begins``, up to and with a stop token if one is drawn.
 
-    config: temperature tau_G, nucleus, top-k and L_max, which is less where the model's positions
-    end before; stops: at which stop token it ends. The draws are named by (seed, purpose).
+    config: temperature tau_G, nucleus, top-k and L_max, which the model's positions may reduce;
+    stops: how many stop tokens end a continuation. The draws depend on (seed, purpose) only.
     Source: eq. app-replay-generate.
     """
     source = generator(seed, *purpose)
@@ -82,11 +82,11 @@ def sample_continuations(
 
 
 def rows_that_fit(backbone: Backbone, length: int) -> int:
-    """How many rows of ``length`` tokens the cache and the logits leave room for, at least one."""
+    """How many rows of ``length`` tokens fit into memory with cache and logits, at least one."""
     if backbone.device.type == "cuda":
         free, total = torch.cuda.mem_get_info()
         if torch.are_deterministic_algorithms_enabled():
-            # Products of other shapes round otherwise, so the batch must not follow free memory.
+            # Products of other shapes round otherwise, so the batch must not depend on free memory.
             budget = total // 4
         else:
             # Half of free memory: a growing cache exists twice for a moment.
@@ -95,7 +95,7 @@ def rows_that_fit(backbone: Backbone, length: int) -> int:
     else:
         budget = CACHE_BYTES_ON_CPU
     cached = bytes_per_token(backbone.model) * length
-    logits = 32 * int(backbone.head.weight.shape[0])  # logits, probabilities, ranks, their sums
+    logits = 32 * int(backbone.head.weight.shape[0])  # bytes of logits, probabilities, ranks, sums
     return max(1, budget // (cached + logits))
 
 
@@ -111,10 +111,10 @@ def continue_rows(
     top_k: int | None,
     ends_at: int = 1,
 ) -> list[list[int]]:
-    """One continuation a row of ``noise`` [rows, length], drawn side by side.
+    """One continuation for each row of ``noise`` [rows, length], drawn side by side.
 
-    begins: [rows], the first token of each row, after what ``steps`` have seen; ends_at: the stop
-    token, counted from 1, that finishes a row, which is then dropped.
+    begins: [rows], the token of each row that follows what ``steps`` have seen; ends_at: how many
+    stop tokens finish a row, which is then dropped from the batch.
     """
     samples, length = noise.shape
     tokens = torch.full((samples, length), -1, device=backbone.device)

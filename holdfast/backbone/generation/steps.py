@@ -1,7 +1,7 @@
 """The forward step of sampling and greedy decoding: rows of tokens that grow by one token a call.
 
-With the model's own cache of keys and values; without one for models whose cache fails with rows of
-different lengths, or when rows are dropped or repeated.
+It uses the model's own cache of keys and values, unless that fails with rows of different lengths
+or with rows that are dropped or repeated.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from holdfast.backbone.sequences import pad_right
 
 logger = logging.getLogger(__name__)
 
-# Tokens in one pass over prompts, which bounds the memory of the states.
-_PREFILLED_TOKENS = 16384
+_PREFILLED_TOKENS = 16384  # in one pass over prompts; bounds the memory of hidden states
 _TOLERANCE = 0.1
 # What models raise when they cannot reorder or drop rows.
 _REFUSALS = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
@@ -57,7 +56,7 @@ def steps_for(backbone: Backbone) -> Steps:
 
 
 def can_cache(backbone: Backbone) -> bool:
-    """Whether cached steps equal uncached ones; probed once a model, with a warning if not."""
+    """Whether cached steps equal uncached ones; probed once per model, with a warning if not."""
     answer = _can_cache.get(backbone)
     if answer is None:
         answer = _can_cache[backbone] = _cached_equals_uncached(backbone)
@@ -69,7 +68,7 @@ def can_cache(backbone: Backbone) -> bool:
 
 @torch.no_grad()
 def _cached_equals_uncached(backbone: Backbone) -> bool:
-    """Probe ragged, reordered, repeated and dropped rows, cached and uncached."""
+    """Compare both steps on rows that are ragged, reordered, repeated and dropped."""
     probed = []
     for kind in (UncachedSteps, CachedSteps):
         steps: Steps = kind(backbone)
@@ -88,7 +87,7 @@ def _cached_equals_uncached(backbone: Backbone) -> bool:
 
 
 def relative_gap(ours: Tensor, theirs: Tensor) -> float:
-    """The largest difference of logits [rows, vocabulary] over any row, relative to its spread."""
+    """The spread of the difference of logits, relative to that of ``theirs``, in the worst row."""
     wide = theirs.float()
     return float(((ours.float() - wide).std(dim=1) / wide.std(dim=1)).max())
 
@@ -99,13 +98,13 @@ def cache_of(model: Any) -> DynamicCache:
 
 
 def keeps_keys_alone(model: Any) -> bool:
-    """Whether the cache holds keys and values of all tokens, no windows or recurrent states."""
+    """Whether all layers cache the keys and values of all tokens: no windows, no recurrence."""
     return {type(layer) for layer in cache_of(model).layers} == {DynamicLayer}
 
 
 def bytes_per_token(model: Any) -> int:
-    """What one token of one row takes in the cache; an upper bound where windows slide."""
-    config = model.config.get_text_config()  # beside which some models have one of images
+    """The bytes of one token of one row in the cache; an upper bound if windows slide."""
+    config = model.config.get_text_config()  # models that read images have one of images, too
     heads = config.num_attention_heads
     key_heads = getattr(config, "num_key_value_heads", None) or heads
     width = getattr(config, "head_dim", None) or config.hidden_size // heads
@@ -113,10 +112,10 @@ def bytes_per_token(model: Any) -> int:
 
 
 class CachedSteps:
-    """Rows of tokens that grow by one token a call; a ``Steps``.
+    """``Steps`` with the model's cache.
 
-    length: filled positions of the cache, the same for all rows; padding: how many of them stand
-    before each row's prompt, [rows], None for no padding.
+    length: filled positions of the cache, the same for all rows; padding: how many of them are
+    padding before each row's prompt, [rows]; None if no row has any.
     """
 
     def __init__(self, backbone: Backbone) -> None:
@@ -135,7 +134,7 @@ class CachedSteps:
         rows, length = len(ids), ids.shape[1] - 1
         at_once = max(1, _PREFILLED_TOKENS // rows)
         if not keeps_keys_alone(self._backbone.model):
-            at_once = max(1, length)  # some recurrent layers take their prompt in one piece only
+            at_once = max(1, length)  # some recurrent layers read a prompt in one piece only
         for start in range(0, length, at_once):
             self._states(ids[:, start : min(start + at_once, length)])
         return ids[:, -1]
@@ -146,7 +145,7 @@ class CachedSteps:
             self.padding = self.padding[order]
 
     def _states(self, ids: Tensor) -> Tensor:
-        """The states [rows, n, d] of ids [rows, n], which follow what is filled."""
+        """The hidden states [rows, n, d] of ids [rows, n], which are appended to the cache."""
         places: dict[str, Tensor] = {}
         if self.padding is not None:
             slots = torch.arange(self.length + ids.shape[1], device=ids.device)
@@ -164,7 +163,7 @@ class CachedSteps:
 
 
 class UncachedSteps:
-    """The same, each passing the whole row: slow, and correct for every causal model."""
+    """``Steps`` that pass whole rows each time: slow, and correct for every causal model."""
 
     def __init__(self, backbone: Backbone) -> None:
         self._backbone = backbone
@@ -190,7 +189,7 @@ class UncachedSteps:
 def _left_padded(
     backbone: Backbone, prompts: Sequence[Sequence[int]]
 ) -> tuple[Tensor, Tensor | None]:
-    """Left-padded ids, [rows, longest]; the padding of each row, [rows], None for no padding."""
+    """Left-padded ids [rows, longest], and each row's padding [rows], None if no row has any."""
     ids = pad_sequence(
         [torch.tensor(prompt) for prompt in prompts],
         batch_first=True,

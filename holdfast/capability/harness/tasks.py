@@ -1,4 +1,4 @@
-"""Functions that this folder's task files call: rows from our loaders, results by our scoring."""
+"""Functions for this folder's task files: rows from our loaders, results by our scoring."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""All facts of a memory in one set of weights."""
+"""Learn all facts of a memory together, into one adapter or into neurons."""

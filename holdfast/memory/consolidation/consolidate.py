@@ -1,4 +1,4 @@
-"""Put the facts of a memory's lessons into one adapter, and let it answer for them."""
+"""Learn all facts of a memory's lessons into one adapter, or into neurons, and commit it."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from holdfast.streams.batches import fact_key, latest
 
 @dataclass(frozen=True)
 class ConsolidationOutcome:
-    """What became of the lessons.
+    """What a consolidation did.
 
-    facts: how many were learned at once; answered: of them, by the one adapter; lessons: how many
-    there are; lessons_kept: of them, those that keep their own adapter, since it answers facts that
-    the one adapter does not; is_new: whether anything was learned.
+    facts: how many were learned together; answered: how many of them the new weights answer;
+    lessons: how many the memory has; lessons_kept: how many of them keep their own adapter, since
+    it answers facts that the new one does not; is_new: False if all this was learned before.
     """
 
     facts: int
@@ -56,19 +56,19 @@ def consolidate(
     settings: ConsolidationSettings | NeuronSettings | None = None,
     report: Told = lambda *_: None,
 ) -> ConsolidationOutcome:
-    """Learn all facts of the lessons so far at once, and drop the lessons' adapters.
+    """Learn all facts of the lessons so far into one adapter, which replaces the lessons' adapters.
 
-    A lesson keeps its adapter where that answers a fact that the new one does not. The new one acts
-    at every token, so export can merge it into the model. With :class:`NeuronSettings` the lessons
-    stay, and the facts are learned into neurons that export makes part of the model. Lessons may be
-    learned meanwhile; they stay as they are. A run that was killed continues.
-    report(what, done, total). Nothing is done where one such adapter answers for all lessons.
-    Raises HoldfastError where nothing is learned yet, for neurons in a model without gated MLPs,
-    while another process consolidates, and when the disk is full; the memory is then as it was.
+    A lesson keeps its adapter if that answers a fact that the new one does not. The new one acts at
+    every token, so export can merge it into the model. With :class:`NeuronSettings` the facts are
+    learned into neurons, which export makes part of the model, and the lessons keep their adapters.
+    Lessons learned meanwhile are not touched. A killed run continues. report(what, done, total).
+    Nothing is done if one such adapter, or such neurons, were taught all lessons before.
+    Raises HoldfastError if nothing is learned yet, for neurons in a model without gated MLPs, while
+    another process consolidates, and if the disk is full; the memory is then as it was.
     """
     settings = settings or ConsolidationSettings()
     memory.refresh()
-    memory.learned_answerer()  # raises where nothing is learned or a lesson is damaged
+    memory.learned_answerer()  # raises if nothing is learned or a lesson is damaged
     if (done := _done(memory, neurons=isinstance(settings, NeuronSettings))) is not None:
         return done
     with lock_directory(memory.directory, lock=CONSOLIDATION_LOCK, parts=PARTS):
@@ -78,7 +78,7 @@ def consolidate(
         facts = facts_of(latest(tasks).values(), engine.limits.fits)
         progress = memory.directory / PROGRESS_OF_ALL
         seed = derive(record.seed, "consolidation")
-        # Other settings give another file, so that no file that is named is written over.
+        # Other settings give another name, so no file that the record names is overwritten.
         digest = sha256_of([asdict(settings), [task.fingerprint for task in tasks]])[:8]
         file = f"{len(tasks):05d}-{digest}.safetensors"
         if isinstance(settings, NeuronSettings):
@@ -104,7 +104,7 @@ def consolidate(
 
 
 def _done(memory: Memory, *, neurons: bool) -> ConsolidationOutcome | None:
-    """What was learned at once already, if that is all that there is."""
+    """The outcome of an earlier consolidation that has all lessons; None if there is none."""
     facts, record = len(memory.learned), memory.record
     if neurons:
         learned = record.all_neurons
@@ -128,8 +128,8 @@ def _one_for_all(
     given: dict[str, bool],
     file: str,
 ) -> tuple[Record, int]:
-    """Write the adapter of all lessons; the record that names it, and how many keep their own."""
-    # The number of the last task of every fact, by its question's key.
+    """Write the new adapter; return the record with it, and how many lessons keep their own."""
+    # For the key of each fact, the number of the last task that has it.
     owners = {fact_key(item): number for number, task in enumerate(tasks) for item in task.items}
     lessons = _after(record, owners, given, file)
     answered = [
@@ -142,7 +142,7 @@ def _one_for_all(
         looks = Looks(keys, tuple(engine.looks(texts)))
         write_lesson(directory, file, {**state, **looks.tensors()}, looks.note(engine.tuning.key))
     lessons_kept = sum(lesson.file != file for lesson in lessons)
-    neurons = record.neurons if lessons_kept else None  # the adapter is what is exported now
+    neurons = record.neurons if lessons_kept else None  # export merges the adapter now
     change = replace(record, lessons=tuple(lessons), consolidated=len(lessons), neurons=neurons)
     return change, lessons_kept
 
@@ -150,7 +150,7 @@ def _one_for_all(
 def _after(
     record: Record, owners: dict[str, int], given: dict[str, bool], file: str
 ) -> list[LearnedLesson]:
-    """The lessons with the new file where that answers all that their own adapter did."""
+    """The lessons, with the new file if it answers all that their own adapter answered."""
     lessons = []
     for number, lesson in enumerate(record.lessons):
         keys = [key for key, owner in owners.items() if owner == number]
@@ -163,7 +163,7 @@ def _after(
 
 
 def _commit(memory: Memory, before: Record, after: Record) -> None:
-    """Replace ``memory.json``, with the lessons since; remove files that it names no more."""
+    """Write ``memory.json`` with the lessons learned meanwhile; remove files it no longer names."""
     now, count = memory.record, len(before.lessons)
     if now.lessons[:count] != before.lessons or now.neurons != before.neurons:
         raise HoldfastError(

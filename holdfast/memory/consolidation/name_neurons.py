@@ -1,13 +1,12 @@
-"""Facts in neurons that fire where the name that they are about ends.
+"""Learn facts into neurons that fire at the last token of the name that a fact is about.
 
-What a model knows about a thing it looks up at the last token of its name, in the MLPs of the lower
-layers (Meng et al. 2022, 2202.05262). So there every name gets a neuron a layer: what makes it fire
-follows from what these MLPs read (:func:`holdfast.model.neurons.detectors`), and what it adds is
-trained, until the facts about the name are answered. Other text makes no neuron fire, so nothing
-else has to be held.
+At that token, in the MLPs of the lower layers, a model looks up what it knows about a named thing
+(Meng et al. 2022, 2202.05262). So every name gets one neuron in each of these layers. Where it
+fires is computed from what the MLPs read (:func:`holdfast.model.neurons.detectors`); what it adds
+is trained to give the answers. No neuron fires in other text, so no loss term has to protect it.
 
-A step minimizes the mean cross-entropy of some facts' answers. Tokens before a name's end are read
-by the untouched model.
+A step minimizes the mean cross-entropy of some facts' answers. The untouched model reads the tokens
+before the end of a name.
 """
 
 from __future__ import annotations
@@ -27,17 +26,18 @@ from holdfast.model.reading import PromptReader, Reading
 
 _BETAS = (0.9, 0.99)
 _READ = 64  # texts at once
-# How many tokens one counts as: where another name ends alike, of a last word elsewhere, of text
-# without a template.
+# How many tokens of ordinary weight these count as: the end of a name that ends like a taught one,
+# a name's last word in other text, a token of text without a template.
 RIVAL, LAST_WORD, _ALONE = 100.0, 10.0, 3.0
 Report = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class NeuronSettings(StepSettings):
-    """How facts are learned into neurons; lr: in units of the residual stream.
+    """How facts are learned into neurons.
 
-    begin, end: the fractions of the decoder between which layers get neurons.
+    lr: in units of the residual stream; begin, end: the layers between these fractions of the
+    decoder get neurons.
     """
 
     lr: float = 0.04
@@ -57,12 +57,12 @@ def detectors_of_names(
     alone: Iterable[Sequence[int]],
     report: Report = lambda *_: None,
 ) -> dict[str, torch.Tensor]:
-    """Neurons for the names of facts: gates and ups, and downs of zeros.
+    """Make a neuron in each MLP for each name: gates and ups, and downs of zeros, [names, d].
 
     rivals: texts at whose ``end`` no neuron should fire, and how many tokens that one counts as;
-    texts: tokens behind the prefix that the neurons should leave alone; alone: such tokens without
-    it, each of which counts as three. The prefix counts once for every text behind it. Ups are
-    scaled so that a down of one adds as much as the residual stream has.
+    texts: token ids after the prefix, at which no neuron should fire; alone: the same without the
+    prefix, each token of which counts as three. The prefix counts once for every text after it. Ups
+    are scaled so that a down of ones adds as much as the residual stream holds. report: texts read.
     """
     asked = [(question, fact.name) for fact in facts for question in fact.questions]
     size = reader.model.config.get_text_config().hidden_size
@@ -113,7 +113,7 @@ def detectors_of_names(
 
 
 class NeuronRehearsal(Steps):
-    """A run that learns facts into neurons, a step at a time."""
+    """A run that trains the downs of neurons on facts, a step at a time."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class NeuronRehearsal(Steps):
         settings: NeuronSettings,
         seed: int,
     ) -> None:
-        """neurons: gates and ups, which stay, and downs, which are trained in a copy."""
+        """neurons: gates and ups, which stay as they are, and downs, of which a copy is trained."""
         downs = {
             name: tensor.clone().requires_grad_()
             for name, tensor in neurons.items()
@@ -134,11 +134,11 @@ class NeuronRehearsal(Steps):
         self.neurons = {**neurons, **downs}
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """As of :class:`Steps`, the gates and ups included."""
+        """The tensors of :class:`Steps`, and the gates and ups."""
         return {**self.neurons, **super().tensors()}
 
     def advance(self) -> float:
-        """One step; the mean cross-entropy of its facts, in nats."""
+        """Make one step; return the mean cross-entropy of its facts' answers, in nats."""
         draw = random.Random(derive(self.seed, "neurons", self.step))
         chosen = [self._facts[place] for place in self.fact_numbers()]
         asked = [
@@ -158,6 +158,6 @@ class NeuronRehearsal(Steps):
 
 
 def _until(reading: Reading, end: int) -> Reading:
-    """What was read of a prompt's first ``end`` tokens."""
+    """The reading of a prompt's first ``end`` tokens."""
     layers = tuple((keys[:, :end], values[:, :end]) for keys, values in reading.layers)
     return Reading(reading.tokens[:end], layers)

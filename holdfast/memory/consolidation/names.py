@@ -1,4 +1,4 @@
-"""The names in taught questions: where they end, and what else is asked with them."""
+"""The names in taught questions: where they end, and texts in which no neuron may fire."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from holdfast.memory.invented import KINDS, invented_name
 from holdfast.memory.relations import ENTITY, relations
 from holdfast.memory.words import name_in, name_span, replace_name
 
-_NEAREST = 6  # tokens
-_PLACES = 3  # of a last word
-_LEAST_BEFORE, _MOST_BEFORE = 2, 12  # tokens
+_NEAREST = 6  # tokens nearest to a last word
+_PLACES = 3  # texts before each last word
+_LEAST_BEFORE, _MOST_BEFORE = 2, 12  # tokens of such a text
 _SURE = 0.6  # the probability of a relation
 
 
 @dataclass(frozen=True)
 class NamedQuestion:
-    """tokens: as of :meth:`ChatForm.question`; end: the number of the token where its name ends."""
+    """tokens: ids behind the prefix; end: the index of the token in which the name ends."""
 
     tokens: tuple[int, ...]
     end: int
@@ -33,8 +33,8 @@ class NamedQuestion:
 
 @dataclass(frozen=True)
 class NamedFact:
-    """answer: its tokens; name: of what it is about, by a number; questions: its wordings, the
-    taught one first; corrupted: corruptions of them.
+    """answer: its token ids; name: the number of the name that it is about; questions: its
+    wordings, the taught one first; corrupted: corruptions of them.
     """
 
     answer: tuple[int, ...]
@@ -46,10 +46,10 @@ class NamedFact:
 def named_facts(
     engine: Engine, facts: Sequence[WordedFact], corrupted: Sequence[Sequence[str]]
 ) -> list[NamedFact]:
-    """Facts with the tokens where the names end that they are about, by numbers from 0.
+    """Tokenize facts, number the names that they are about from 0, and find where these end.
 
     corrupted: corruptions of each fact's wordings. A question that names nothing counts as a name
-    of its own, which ends with it.
+    as a whole.
     """
     form = engine.form
     numbers: dict[str, int] = {}
@@ -68,7 +68,7 @@ def named_facts(
 
 
 def names_of(engine: Engine, facts: Sequence[WordedFact]) -> list[str]:
-    """What each fact is about, as its question has it; all of a question that names nothing."""
+    """The name in each fact's question; the whole question if it names nothing."""
     questions = [fact.wordings[0] for fact in facts]
     names = [
         name_in(question, look.names) or question
@@ -78,9 +78,9 @@ def names_of(engine: Engine, facts: Sequence[WordedFact]) -> list[str]:
 
 
 def related_wordings(engine: Engine, facts: Sequence[WordedFact]) -> list[list[str]]:
-    """The library's wordings for each fact, of the relation that its question surely asks for.
+    """For each fact, the library's wordings of the relation that its question asks for.
 
-    Those that fit, in the library's order; none where no relation is surer than .6, or where the
+    Only new ones that are not too long; none if no relation has a probability above 0.6, or if the
     question names nothing.
     """
     looks = engine.looks([fact.wordings[0] for fact in facts])
@@ -98,7 +98,7 @@ def related_wordings(engine: Engine, facts: Sequence[WordedFact]) -> list[list[s
 
 
 def _whole_names(questions: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Each question's name as long as another question has it: *Moppet* is *Moppet the Third*."""
+    """Extend each name to the longest one that its question has: *Moppet* to *Moppet the Third*."""
     with_word: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
         for word in set(name.casefold().split()):
@@ -116,7 +116,7 @@ def _whole_names(questions: Sequence[str], names: Sequence[str]) -> list[str]:
 
 
 def _name_end(engine: Engine, text: str, name: str) -> int:
-    """The number of the token in which a name ends: the fact's, or what this wording names."""
+    """The index of the token in which the name ends, else the name in this text, else the text."""
     ends = [match.end() for match in re.finditer(re.escape(name), text, re.IGNORECASE)]
     if ends:
         end = ends[-1]
@@ -128,7 +128,7 @@ def _name_end(engine: Engine, text: str, name: str) -> int:
 
 
 def rival_names(engine: Engine, facts: Sequence[WordedFact], seed: int) -> list[NamedQuestion]:
-    """Taught questions about names that end as the taught ones of several words do, two each.
+    """Taught questions with another first word in a name of several words, two for each.
 
     Without them the neuron of *Moppet the Third* fires at any *third*.
     """
@@ -153,11 +153,11 @@ def rival_names(engine: Engine, facts: Sequence[WordedFact], seed: int) -> list[
 def last_words(
     engine: Engine, facts: Sequence[WordedFact], texts: Sequence[Sequence[int]], seed: int
 ) -> list[NamedQuestion]:
-    """The last words of names of several words, each behind the beginnings of three of the texts.
+    """The last words of names of several words, each after the beginnings of three of the texts.
 
-    In the name's letters, small and with a capital, and where the small word is one token also the
-    six that the model's embedding has nearest to it. Without them the neuron of *Oskarine Lamps*
-    fires at *lamps*, and that of *Moppet the Third* at *fifth*.
+    Each as in the name, in lower case and with a capital; if the lower-case word is one token, also
+    the six tokens with the nearest embeddings. Without them the neuron of *Oskarine Lamps* fires at
+    *lamps*, and the neuron of *Moppet the Third* at *fifth*.
     """
     draw = random.Random(derive(seed, "consolidation", "last words"))
     tokenizer = engine.form.tokenizer

@@ -1,4 +1,4 @@
-"""What the untouched model says at the answers of its own texts: asked once, as hidden states."""
+"""The untouched model's logits at the answers of its own texts, kept as last hidden states."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from holdfast.model.reading import UNREAD, AnswerLogits, PromptReader
 
 @dataclass(frozen=True)
 class Turn:
-    """A question's tokens behind the prefix, and its answer's behind the invocation."""
+    """The token ids of a question after the prefix, and of its answer after the invocation."""
 
     question: tuple[int, ...]
     answer: tuple[int, ...]
 
     @property
     def length(self) -> int:
-        """How many tokens."""
+        """The number of tokens."""
         return len(self.question) + len(self.answer)
 
 
 def answers_behind(reader: PromptReader, turns: Sequence[Turn]) -> AnswerLogits:
-    """Logits at the answers; what acts now reads the questions too."""
+    """Logits at the answers, in one pass; an adapter that acts reads the questions too."""
     behind = [[*turn.question, *reader.form.invocation] for turn in turns]
     return reader.answer_logits([UNREAD] * len(turns), [turn.answer for turn in turns], behind)
 
 
 def passes(turns: Iterable[Turn], tokens: int) -> Iterator[list[Turn]]:
-    """Turns of similar length, as many at once as a pass may have tokens."""
+    """Group turns by length; a group has at most ``tokens`` tokens with padding, or one turn."""
     group: list[Turn] = []
     for turn in sorted(turns, key=lambda turn: turn.length):
         if group and (len(group) + 1) * turn.length > tokens:
@@ -52,7 +52,7 @@ class UntouchedAnswers:
         tokens: int,
         report: Callable[[int, int], None] = lambda *_: None,
     ) -> None:
-        """No adapter may act. tokens: of a pass, at most; report(done, total): turns."""
+        """No adapter may act. tokens: the most in a pass; report(done, total): turns."""
         self._model = reader.model
         self._states: dict[Turn, torch.Tensor] = {}
         read: list[torch.Tensor] = []
@@ -70,7 +70,7 @@ class UntouchedAnswers:
         """Logits [tokens, vocabulary] at the answers of some of the turns, one after another."""
         states = torch.cat([self._states[turn] for turn in turns])
         head = self._model.get_output_embeddings()
-        # The model without its layers, since it may do more behind them than the head, such as cap.
+        # The model without its layers, not the head alone: it may cap the logits behind the head.
         with shallow(self._model, 0), head.register_forward_pre_hook(lambda *_: (states[None],)):
             ids = torch.zeros(1, 1, dtype=torch.long, device=states.device)
             logits: torch.Tensor = self._model(ids, use_cache=False).logits

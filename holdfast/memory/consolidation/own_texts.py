@@ -1,8 +1,8 @@
-"""What the untouched model writes itself: questions with its answers, and longer chats.
+"""Texts that the untouched model writes itself: questions with its answers, and longer chats.
 
-They stand for all that the model knows when the weights of all lessons are learned: an update is
-held to its answers to them (self-written replay, the paper's data anchor, and distillation on it,
-its function anchor). Once a model, in the cache.
+They stand for all that the model knows. An adapter of all facts is trained to keep the answers in
+them (self-written replay, the paper's data anchor, and distillation on it, its function anchor).
+They are written once per model, into the cache.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ _BEGINNINGS = (
     *("Which", "Why do", "Why is", "Name", "Tell me", "In which", "Is", "Do"),
 )
 _BATCH = 32
-_PART = 256  # texts at least, written together
+_PART = 256  # the least texts of a part
 _TOP_P = 0.95
-_DIGEST = "sha256"  # of the rest of the file
+_DIGEST = "sha256"  # the key of the digest of the rest of the file
 Report = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class OwnTextSettings:
-    """short: questions with a given beginning; named: questions about invented names; chats: with
-    no beginning given; tokens, chat_tokens: of an answer at most; question: of a question at most.
+    """short: questions with a given beginning; named: questions about invented names; chats:
+    questions without one; tokens, chat_tokens: the most of an answer; question: the most sampled
+    tokens of a question.
     """
 
     short: int = 320
@@ -55,8 +56,8 @@ class OwnTextSettings:
 
 @dataclass(frozen=True)
 class OwnText:
-    """kind: ``short``, ``named`` or ``chats``; question: tokens behind the prefix; answer: tokens
-    behind the invocation, with the end only where the model gave it within the limit.
+    """kind: ``short``, ``named``, ``chats`` or ``replaced`` (of run.py); question: token ids after
+    the prefix; answer: those after the invocation, with the end if it came within the limit.
     """
 
     kind: str
@@ -65,14 +66,14 @@ class OwnText:
 
 
 def bare_question(form: ChatForm, text: OwnText) -> tuple[int, ...]:
-    """The tokens of a text's question without the template's end of a user's turn."""
+    """The tokens of a text's question, without the end of the user's turn."""
     return text.question[: len(text.question) - len(form.user_end)]
 
 
 @dataclass
 class _Part:
-    """What is written of a part. wanted: how many of its kinds have their questions; texts: of the
-    first questions, with empty answers among them.
+    """What is written of a part. wanted: how many of its :class:`_Wanted` have their questions;
+    questions: kinds and token ids; texts: of the first questions, also those with empty answers.
     """
 
     wanted: int = 0
@@ -95,12 +96,10 @@ def own_texts(
     settings: OwnTextSettings | None = None,
     report: Report = lambda *_: None,
 ) -> list[OwnText]:
-    """The texts of a model, from the cache, or written now; no adapter may act.
+    """The texts of a model, from the cache or written now; no adapter may act.
 
-    Killed, it goes on behind the last batch that is in the cache.
-
-    fingerprint: of the model; report(done, total): texts. Raises HoldfastError when the cache
-    cannot be written.
+    A call after a kill continues behind the last batch in the cache. fingerprint: of the model;
+    report(done, total): texts. Raises HoldfastError if the cache cannot be written.
     """
     settings = settings or OwnTextSettings()
     form = reader.form
@@ -110,7 +109,7 @@ def own_texts(
     parts = _parts(settings)
     texts, done, begun = _read(path)
     total = settings.short + settings.named + settings.chats
-    # A text's question is one half, and its answer the other.
+    # Progress counts a question and its answer as half a text each.
     halves = 2 * len(texts) + len(begun.questions) + len(begun.texts)
 
     def keep(count: int) -> None:
@@ -132,7 +131,7 @@ def own_texts(
 
 
 def _parts(settings: OwnTextSettings) -> list[list[_Wanted]]:
-    """All texts in parts, each of which a kill does not lose once it is written."""
+    """All texts to write, in parts; each but the last has at least ``_PART`` texts."""
     each, more = divmod(settings.short, len(_BEGINNINGS))
     wanted = [
         _Wanted("named", "", settings.named),
@@ -151,7 +150,7 @@ def _parts(settings: OwnTextSettings) -> list[list[_Wanted]]:
 
 
 def _read(path: Path) -> tuple[list[OwnText], int, _Part]:
-    """What is in the cache: whole parts, how many, and what of the next one; nothing if damaged."""
+    """The cached texts of whole parts, how many parts, and the next part; empty if damaged."""
 
     def texts_of(rows: Sequence[Any]) -> list[OwnText]:
         return [
@@ -160,7 +159,7 @@ def _read(path: Path) -> tuple[list[OwnText], int, _Part]:
 
     try:
         cached = read_json(path)
-        # Files of before have none. A damaged one may be JSON still, with other tokens.
+        # Older files have no digest. A damaged file may still be JSON, with other tokens.
         if cached.pop(_DIGEST, None) not in (None, sha256_of(cached)):
             return [], 0, _Part()
         begun = cached.get("begun") or asdict(_Part())
@@ -178,7 +177,7 @@ def _write(
     begun: _Part,
     keep: Callable[[int], None],
 ) -> None:
-    """Write what ``begun`` lacks of a part; keep(count): so many more questions, or answers."""
+    """Write what ``begun`` lacks of a part; keep(count): so many more questions or answers."""
 
     def limit(kind: str) -> int:
         return settings.chat_tokens if kind == "chats" else settings.tokens
@@ -203,7 +202,7 @@ def _write(
 def reply_tokens(
     reader: PromptReader, questions: Sequence[Sequence[int]], limit: int
 ) -> list[list[int]]:
-    """What the untouched model replies, at most ``limit`` tokens; an end within them is kept."""
+    """The untouched model's replies, of at most ``limit`` tokens; an end within them is kept."""
     answers = []
     for answer in reader.decode(reader.read(questions), limit, batch=_BATCH):
         answers.append(answer if len(answer) == limit else [*answer, reader.form.end])
@@ -211,7 +210,7 @@ def reply_tokens(
 
 
 def _questions_about_invented_names(reader: PromptReader, count: int) -> list[list[int]]:
-    """Questions of the library of relations about invented names."""
+    """Questions of the library about invented names."""
     draw = random.Random(derive(0, "own", "named"))
     questions = []
     for _ in range(count):
@@ -224,9 +223,9 @@ def _questions_about_invented_names(reader: PromptReader, count: int) -> list[li
 def _write_questions(
     reader: PromptReader, beginning: str, count: int, settings: OwnTextSettings
 ) -> list[list[int]]:
-    """What the model writes as a user's text behind a beginning, sampled; duplicates are left out.
+    """Sample questions that the model writes after a beginning of a user's text, each once.
 
-    Without a beginning the first token is sampled too, behind the prefix's last.
+    Without a beginning the first token is sampled too, after the prefix.
     """
     form = reader.form
     begin = form.question(beginning)[: -len(form.user_end) or None] if beginning else []
@@ -255,7 +254,7 @@ def _write_questions(
 
 
 def _first_logits(reader: PromptReader) -> torch.Tensor:
-    """Logits [1, vocabulary] behind the prefix."""
+    """Next-token logits [1, vocabulary] after the prefix."""
     with torch.no_grad():
         ids = torch.tensor([reader.form.prefix])
         logits: torch.Tensor = reader.model(ids, logits_to_keep=1).logits[:, -1]
@@ -265,7 +264,7 @@ def _first_logits(reader: PromptReader) -> torch.Tensor:
 def _sample_continuations(
     reader: PromptReader, written: list[list[int]], sampler: torch.Generator, limit: int
 ) -> list[list[int]]:
-    """Sampled continuations of rows of one length behind the prefix: [steps][rows]."""
+    """Sample continuations of rows of equal length that follow the prefix: [steps][rows]."""
     steps: list[list[int]] = []
 
     def choose(logits: torch.Tensor, _: int) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Learn all facts at once into one adapter, from the untouched model, held to its own texts.
+"""Train one adapter to answer all facts and to keep the model's answers in its own texts.
 
 A step minimizes, over some facts and some of the model's own texts,
 
@@ -7,9 +7,6 @@ A step minimizes, over some facts and some of the model's own texts,
 
 the second term is eq. app-function-loss at temperature 1 on self-written replay. The adapter acts
 at every token, so it can be merged into the model.
-
-Every draw follows from the seed and the step's number, so a run that was killed continues from its
-last state to the same bits.
 """
 
 from __future__ import annotations
@@ -35,11 +32,11 @@ _BFLOAT16 = "bfloat16"
 
 @dataclass(frozen=True)
 class ConsolidationSettings(StepSettings):
-    """How all facts are learned at once into an adapter.
+    """How all facts are learned into one adapter.
 
-    start: the fraction of the decoder's layers that stay untouched; rank: of the adapter; weight:
-    of the KL; short, named, replaced, chats: own texts of a step; tokens: of one pass, which bounds
-    the memory that a step takes.
+    start: the fraction of the decoder's layers, from the first, without adapter; rank: of the
+    adapter; weight: of the KL; short, named, replaced, chats: own texts of each kind in a step;
+    tokens: the most in one pass, which bounds the memory that a step takes.
     """
 
     start: float = 0.0
@@ -57,14 +54,14 @@ class ConsolidationSettings(StepSettings):
 
 @dataclass(frozen=True)
 class RehearsalFact:
-    """A fact. answer: its tokens; questions: its wordings' tokens, the taught one first."""
+    """A fact's token ids. questions: the taught one first, then other wordings, corruptions."""
 
     answer: tuple[int, ...]
     questions: tuple[tuple[int, ...], ...]
 
 
 class Rehearsal(Steps):
-    """A run that learns facts into the attached adapter, a step at a time."""
+    """A run that trains the attached adapter on facts, a step at a time."""
 
     def __init__(
         self,
@@ -75,9 +72,9 @@ class Rehearsal(Steps):
         seed: int,
         report: Callable[[int, int], None] = lambda *_: None,
     ) -> None:
-        """own: by kind, as the settings name them; the adapter's factors are overwritten.
+        """own: texts by kind, as the settings name the kinds; the adapter's factors are reset.
 
-        report(done, total): own texts that the untouched model has read, once a run.
+        report(done, total): own texts that the untouched model has read, here and only once.
         """
         reset(reader.model, generator(seed, "lora_A"))
         parameters = {
@@ -96,7 +93,7 @@ class Rehearsal(Steps):
         self._untouched = UntouchedAnswers(reader, turns, settings.tokens, report)
 
     def advance(self) -> tuple[float, float]:
-        """One step; the mean cross-entropy of its facts and the KL on its own texts, in nats."""
+        """Make one step; return its mean cross-entropy of facts and KL on own texts, in nats."""
         draw = random.Random(derive(self.seed, "consolidation", self.step))
         chosen = [self._facts[place] for place in self.fact_numbers()]
         facts = [
@@ -123,7 +120,7 @@ class Rehearsal(Steps):
         return cross_entropy, mean_kl
 
     def _drawn(self, kind: str, draw: random.Random) -> list[Turn]:
-        """The own texts of a kind for a step."""
+        """Own texts of a kind, drawn for a step."""
         turns = self._own[kind]
         return draw.sample(turns, min(getattr(self._settings, kind), len(turns)))
 
@@ -132,10 +129,10 @@ class Rehearsal(Steps):
         return torch.autocast(device, torch.bfloat16, enabled=self._bfloat16)
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """As of :class:`Steps`, and in which precision the steps are made."""
+        """The tensors of :class:`Steps`, and whether the steps are made in bfloat16."""
         return {**super().tensors(), _BFLOAT16: torch.tensor(self._bfloat16)}
 
     def resume(self, step: int, tensors: Mapping[str, torch.Tensor]) -> None:
-        """As of :class:`Steps`, in the precision in which it was begun."""
+        """Continue as :class:`Steps` does, in the precision in which the run began."""
         super().resume(step, tensors)
         self._bfloat16 = bool(tensors.get(_BFLOAT16, False))

@@ -1,4 +1,4 @@
-"""Learn the facts of a memory at once, in steps that a kill does not lose."""
+"""Learn all facts of a memory into an adapter or neurons; a killed run continues from a file."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from holdfast.model.tensors import read_tensors, write_tensors
 
 _SECONDS = 60.0  # between two writes of the progress
 _VERSION = 3  # of how neurons and adapters are learned
-_REPLACED = 200  # taught questions about other names, at most
+_REPLACED = 200  # the most taught questions with another name
 
 
 def learn_adapter(
@@ -63,10 +63,10 @@ def learn_adapter(
     progress: Path,
     report: Told = lambda *_: None,
 ) -> tuple[State, list[bool]]:
-    """The factors in bfloat16 that answer the facts, and which taught questions they answer.
+    """Train an adapter; return its factors in bfloat16, and whether it answers each fact.
 
-    progress: a file; a run of the same facts, settings, model and seed goes on from it. It is
-    written about once a minute, and when Ctrl-C or SIGTERM ends the run, and left behind.
+    progress: a file from which a run of the same facts, settings, model and seed continues. It is
+    written about once a minute, after the last step, and when Ctrl-C or SIGTERM ends the run.
     report(what, done, total).
     """
     form = engine.form
@@ -110,7 +110,7 @@ def learn_neurons(
     progress: Path,
     report: Told = lambda *_: None,
 ) -> tuple[State, list[bool]]:
-    """Neurons that make the model answer the facts, and which taught questions it answers then.
+    """Train neurons; return them, and whether the model answers each fact with them.
 
     progress, report: as of :func:`learn_adapter`. Raises HoldfastError for a model without gated
     MLPs.
@@ -154,7 +154,7 @@ def learn_neurons(
 
 
 def _as_plain_text(form: ChatForm, text: OwnText) -> list[int]:
-    """The tokens of a question and its answer as text without a template."""
+    """The token ids of a question and its answer, written without a template."""
     tokenizer = form.tokenizer
     question = tokenizer.decode(bare_question(form, text))
     answer = tokenizer.decode(text.answer, skip_special_tokens=True)
@@ -163,7 +163,7 @@ def _as_plain_text(form: ChatForm, text: OwnText) -> list[int]:
 
 
 def _corruptions(engine: Engine, facts: Sequence[WordedFact], count: int) -> list[list[str]]:
-    """Of each fact at most so many corruptions of its wordings, those that fit."""
+    """At most ``count`` corruptions of each fact's wordings, without those that are too long."""
     return [list(filter(engine.limits.fits, corruptions(fact.wordings, count))) for fact in facts]
 
 
@@ -182,9 +182,9 @@ def _identity(
 
 
 def _advance(run: Rehearsal | NeuronRehearsal, progress: Path, identity: str, report: Told) -> None:
-    """Make all steps that are left, and write what a kill should not lose."""
+    """Make the remaining steps, and write the progress from time to time."""
     written = time.monotonic()
-    state = run.step, run.tensors()  # after a step, since what interrupts comes within one
+    state = run.step, run.tensors()  # of a whole step: an interrupt comes within one
     try:
         while run.step < run.steps:
             run.advance()
@@ -203,7 +203,7 @@ def _write_progress(progress: Path, identity: str, step: int, tensors: State) ->
 
 
 def _read_progress(progress: Path, identity: str) -> tuple[int, State] | None:
-    """The step and tensors on disk; None where they are missing, damaged or of another run."""
+    """The step and tensors on disk; None if they are missing, damaged or of another run."""
     try:
         tensors, note = read_tensors(progress)
     except ValueError:
@@ -214,7 +214,7 @@ def _read_progress(progress: Path, identity: str) -> tuple[int, State] | None:
 
 
 def _renamed_questions(engine: Engine, facts: Sequence[WordedFact], seed: int) -> list[str]:
-    """Taught questions about invented names."""
+    """Taught questions with an invented name in place of their own."""
     draw = random.Random(derive(seed, "consolidation", "others"))
     drawn = draw.sample(list(facts), min(_REPLACED, len(facts)))
     questions = [draw.choice(fact.wordings) for fact in drawn]
@@ -230,7 +230,7 @@ def _renamed_questions(engine: Engine, facts: Sequence[WordedFact], seed: int) -
 def _answered(
     engine: Engine, texts: Sequence[str], settings: ConsolidationSettings
 ) -> list[OwnText]:
-    """Questions with what the untouched model answers."""
+    """Questions with the untouched model's answers."""
     questions = [engine.form.question(text) for text in texts]
     answers = reply_tokens(engine.reader, questions, settings.own.tokens)
     return [

@@ -1,4 +1,4 @@
-"""Steps over facts that a kill does not lose: which facts, at which rate, and what to keep.
+"""Training steps over facts: which facts, at which learning rate, and the state to keep.
 
 Every draw follows from the seed and the step's number, so a run that was killed continues from its
 last state to the same bits.
@@ -23,12 +23,12 @@ _Worded = TypeVar("_Worded")
 
 @dataclass(frozen=True)
 class StepSettings:
-    """What all such runs have.
+    """Settings of every run, into an adapter or into neurons.
 
-    lr: AdamW's, which falls to ``floor`` of it along half a cosine; facts: of a step; varied: the
-    probability that a step takes another wording than the taught one; corrupted: how many of these
-    are corruptions, at most; visits: times that each fact is learned; least: steps at least; own:
-    the texts of the model itself.
+    lr: AdamW's, which falls to ``floor`` of it along half a cosine; facts: in a step; varied: the
+    probability that a step takes another wording than the taught one; corrupted: the most
+    corruptions of a fact's wordings; visits: how often each fact is taken; least: the fewest steps;
+    own: the model's own texts.
     """
 
     lr: float = 7e-4
@@ -44,7 +44,7 @@ class StepSettings:
 class Steps:
     """Parameters that AdamW trains, in steps of some facts each.
 
-    step: how many were made; steps: how many there are.
+    step: how many steps are made; steps: how many there are.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Steps:
         seed: int,
         betas: tuple[float, float] = (0.9, 0.999),
     ) -> None:
-        """parameters: by name, to be trained in place; facts: how many there are."""
+        """parameters: by name, trained in place; facts: their number."""
         self.parameters = dict(parameters)
         self._count, self.seed = facts, seed
         self._lr, self._floor = settings.lr, settings.floor
@@ -67,7 +67,7 @@ class Steps:
         )
 
     def fact_numbers(self) -> list[int]:
-        """The facts of the step: all in random order, again and again."""
+        """The numbers of this step's facts, from a new random order of all facts in each epoch."""
         facts = []
         for number in range(self.step * self._size, (self.step + 1) * self._size):
             order = list(range(self._count))
@@ -76,7 +76,7 @@ class Steps:
         return facts
 
     def begin_step(self) -> None:
-        """Before gradients are computed."""
+        """Set the learning rate and clear the gradients."""
         warmup = min(1.0, (self.step + 1) / _WARMUP)
         decay = (1 + math.cos(math.pi * self.step / self.steps)) / 2
         for group in self._optimizer.param_groups:
@@ -84,7 +84,7 @@ class Steps:
         self._optimizer.zero_grad(set_to_none=True)
 
     def end_step(self) -> None:
-        """The gradients are complete."""
+        """Update the parameters by their gradients, and count the step."""
         self._optimizer.step()
         self.step += 1
 
@@ -99,7 +99,7 @@ class Steps:
         return tensors
 
     def resume(self, step: int, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Go on from the :meth:`tensors` of a run after ``step`` steps; KeyError for another's."""
+        """Continue from the :meth:`tensors` after ``step`` steps; KeyError if one is missing."""
         with torch.no_grad():
             for name, parameter in self.parameters.items():
                 parameter.copy_(tensors[name])
@@ -113,7 +113,7 @@ class Steps:
 
 
 def choose_wording(questions: Sequence[_Worded], varied: float, draw: random.Random) -> _Worded:
-    """The first question, or with probability ``varied`` one of the others, where there are any."""
+    """The first question, or with probability ``varied`` one of the others, if there are any."""
     if len(questions) > 1 and draw.random() < varied:
         return draw.choice(questions[1:])
     return questions[0]

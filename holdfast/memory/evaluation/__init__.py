@@ -1,1 +1,1 @@
-"""What a memory knows, keeps and costs, measured side by side."""
+"""Measure what a memory recalls, what it leaves unchanged, and what it costs."""

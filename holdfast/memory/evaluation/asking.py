@@ -1,4 +1,4 @@
-"""Ask a memory, its weights alone and the untouched model the same questions."""
+"""Ask a memory, its weights alone, its list alone and the untouched model the same questions."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from holdfast.model.neurons import Neurons, acting
 from holdfast.model.reading import Reading
 from holdfast.streams.item import question_key
 
-LONGEST = 32  # tokens of a reply that is no taught answer
+LONGEST = 32  # the most tokens of a reply that is not a taught answer
 _AT_ONCE = 32  # questions
 Report = Callable[[int, int], None]
 _Result = TypeVar("_Result")
 
 
 class Sides:
-    """Asks in groups of 32, greedily; a reply of the untouched model is decoded once.
+    """Greedy answers of a memory and of its parts; the untouched model's replies are cached.
 
-    Weights alone are the neurons of all facts, where a memory has them, at every token of every
-    question. Else they are the adapter of a fact's lesson for questions about it, whatever the gate
-    would say; for other questions, the one adapter of a memory that has no more.
+    "The weights" are the neurons of all facts, if the memory has them; they act at every token.
+    Else they are the adapter of a fact's lesson for questions about the fact, whatever the gate
+    would decide; other questions can then be asked only of a memory with a single adapter.
     """
 
     def __init__(self, engine: Engine, answerer: Answerer, neurons: Neurons | None = None) -> None:
-        """neurons: of all facts."""
+        """neurons: of all facts; None to use the adapters."""
         self.engine, self.answerer, self._neurons = engine, answerer, neurons
         self.facts = answerer.facts
         self._places = {question_key(fact.question): n for n, fact in enumerate(self.facts)}
@@ -40,7 +40,7 @@ class Sides:
         return self._places[question_key(question)]
 
     def memory(self, questions: Sequence[str], report: Report) -> list[Answer]:
-        """The memory's answers; of what it was not taught, at most 32 tokens."""
+        """The memory's answers; a reply that was not taught has at most 32 tokens."""
         answers: list[Answer] = []
         for begin in range(0, len(questions), _AT_ONCE):
             answers += self.answerer.replies(questions[begin : begin + _AT_ONCE], LONGEST)
@@ -51,7 +51,7 @@ class Sides:
         return answers
 
     def untouched(self, questions: Sequence[str]) -> list[str]:
-        """What the untouched model replies."""
+        """The untouched model's replies, of at most 32 tokens."""
         needed = [text for text in dict.fromkeys(questions) if text not in self._untouched]
         for begin in range(0, len(needed), _AT_ONCE):
             group = needed[begin : begin + _AT_ONCE]
@@ -61,7 +61,7 @@ class Sides:
         return [self._untouched[question] for question in questions]
 
     def listed(self, questions: Sequence[str]) -> list[Answer]:
-        """The answers of the list alone: the gate without weights, and the stored answers."""
+        """Answers without weights: the list's if the gate accepts, else the untouched model's."""
         places: list[int | None] = []
         for begin in range(0, len(questions), _AT_ONCE):
             places += self.answerer.listed(questions[begin : begin + _AT_ONCE])
@@ -77,7 +77,7 @@ class Sides:
     def weights_give(
         self, questions: Sequence[str], owners: Sequence[int], report: Report
     ) -> list[bool]:
-        """Whether the adapter of each question's fact gives the fact's answer exactly and ends."""
+        """Whether greedy decoding with the weights gives fact ``owners[n]``'s answer and ends."""
 
         def give(readings: Sequence[Reading], places: Sequence[int]) -> list[bool]:
             answers = [self.facts[owners[place]].answer for place in places]
@@ -86,7 +86,7 @@ class Sides:
         return self._with_weights(questions, owners, give, report)
 
     def weights(self, questions: Sequence[str], owners: Sequence[int], report: Report) -> list[str]:
-        """What the model replies with the adapter of each question's fact."""
+        """The reply to each question n with the weights of fact ``owners[n]``."""
         return self._with_weights(
             questions,
             owners,
@@ -101,7 +101,7 @@ class Sides:
         ask: Callable[[Sequence[Reading], Sequence[int]], list[_Result]],
         report: Report,
     ) -> list[_Result]:
-        """The result of ``ask(readings, places)`` for each question, its fact's weights acting."""
+        """One result of ``ask(readings, places)`` per question, with its fact's weights on."""
         results: dict[int, _Result] = {}
         for places in self._groups(owners):
             with self.acting([questions[place] for place in places], owners[places[0]]) as readings:
@@ -111,9 +111,9 @@ class Sides:
 
     @contextlib.contextmanager
     def acting(self, questions: Sequence[str], owner: int = 0) -> Iterator[Sequence[Reading]]:
-        """Within the block the weights of a fact act; yields what they go on from.
+        """Switch the weights on within the block; yield the readings of the questions.
 
-        owner: the fact's number.
+        owner: the number of the fact whose lesson's adapter acts; unused if there are neurons.
         """
         if self._neurons is not None:
             prompts = [self.engine.limits.question_tokens(question) for question in questions]
@@ -125,7 +125,7 @@ class Sides:
             yield read
 
     def _groups(self, owners: Sequence[int]) -> list[list[int]]:
-        """The places of questions of one adapter, at most 32 at once."""
+        """Positions of questions in batches of at most 32, each batch for one adapter."""
         by_adapter: dict[str, list[int]] = {}
         for place, owner in enumerate(owners):
             name = "" if self._neurons is not None else self.answerer.adapter(owner).name

@@ -1,4 +1,4 @@
-"""How far weights that always act move the model: KL per token, and bits per byte of text."""
+"""How far weights that act at every token move the model: KL per token, and bits per byte."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def kl_per_token(
     replies: Sequence[str],
     report: Report = lambda *_: None,
 ) -> float:
-    """Mean over tokens of KL(untouched || adapted), in nats, along replies to questions.
+    """Mean KL(untouched || with the weights) per token of replies to questions, in nats.
 
     replies: the untouched model's own, so that the mean is over texts that it would write.
     """
@@ -44,9 +44,9 @@ def kl_per_token(
 
 
 def bits_per_byte(sides: Sides, report: Report = lambda *_: None) -> tuple[float, float]:
-    """Bits per byte of ten everyday texts: of the untouched model, and with the weights.
+    """Bits per byte of ten everyday texts: with the untouched model, and with the weights on.
 
-    They act on every token; an activated adapter would leave plain text alone.
+    The weights act at every token here; in use, an activated adapter does not act on plain text.
     """
     engine = sides.engine
     texts = [passage.text for passage in everyday_passages()]
@@ -65,7 +65,7 @@ def bits_per_byte(sides: Sides, report: Report = lambda *_: None) -> tuple[float
 def text_bits(model: Any, tokenizer: Any, text: str) -> float:
     """Minus log2 of the probability of a text's tokens, in windows that begin with BOS or EOS.
 
-    A vocabulary without either gives each window's first token log2 of its size.
+    If the tokenizer has neither, a window's first token counts log2 of the vocabulary's size.
     """
     ids: list[int] = tokenizer(text, add_special_tokens=False, verbose=False).input_ids
     first = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id

@@ -1,8 +1,8 @@
-"""Sets of edits in the formats in which they are published, as facts and what to ask about them.
+"""Read published sets of edits: facts to teach, and questions to ask about each of them.
 
-Read by their fields: CounterFact (Meng et al. 2022, 2202.05262), zsRE as MEND and ROME evaluate it
-(Mitchell et al. 2022, 2110.11309), MQuAKE (Zhong et al. 2023, 2305.14795), KnowEdit (Zhang et al.
-2024, 2401.01286), and the folder of ParaRel (Elazar et al. 2021, 2102.01017).
+A case's fields tell the format: CounterFact (Meng et al. 2022, 2202.05262), zsRE as MEND and ROME
+evaluate it (Mitchell et al. 2022, 2110.11309), MQuAKE (Zhong et al. 2023, 2305.14795), or KnowEdit
+(Zhang et al. 2024, 2401.01286). A folder is ParaRel's (Elazar et al. 2021, 2102.01017).
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from holdfast.streams.item import counted, question_key, quoted
 
 logger = logging.getLogger(__name__)
 
-_A_LESSON = 10  # edits
-_DRAWN = 200  # of ParaRel, where nobody says how many
+_A_LESSON = 10  # edits in a lesson
+_DRAWN = 200  # edits from ParaRel by default
 Values = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Edit:
-    """A fact that is to be taught, and what is asked then.
+    """A fact to teach, and what to ask once it is taught.
 
-    wordings: the question in other words; neighbours: what must be answered as before; portability:
-    questions that need the fact, with the answers that count; generation: texts to go on from.
+    wordings: the question in other words; neighbours: questions whose answers must not change;
+    portability: questions that need the fact, with accepted answers; generation: texts to continue.
     """
 
     question: str
@@ -44,13 +44,13 @@ class Edit:
 
 @dataclass(frozen=True)
 class EditSet:
-    """name: of the format; edits: in order, no question twice."""
+    """The edits of a source. name: of its format; edits: in order, no question twice."""
 
     name: str
     edits: tuple[Edit, ...]
 
     def stream(self) -> Stream:
-        """The facts, ten to a lesson."""
+        """The facts as a stream, ten in a task."""
         items = [Item(edit.question, edit.answer) for edit in self.edits]
         groups = [items[begin : begin + _A_LESSON] for begin in range(0, len(items), _A_LESSON)]
         tasks = (Task(str(number), tuple(group)) for number, group in enumerate(groups, start=1))
@@ -58,10 +58,11 @@ class EditSet:
 
 
 def read_edits(path: Path, limit: int | None = None, seed: int = 0) -> EditSet:
-    """The edits of a file, or of ParaRel's folder, from which they are drawn.
+    """Read the edits of a file, or draw edits from ParaRel's folder.
 
-    limit: cases from the first, or how many are drawn; seed: of the draw.
-    Raises HoldfastError for what is missing or of no format that is known, naming the case.
+    limit: read so many cases of a file, None for all; draw so many edits, 200 by default; seed: of
+    the draw. Raises HoldfastError for a path that is missing or of no known format, and for a case
+    that is invalid, naming it.
     """
     if path.is_dir():
         try:
@@ -139,7 +140,7 @@ def _zsre(case: Values) -> list[Edit]:
 
 
 def _mquake(case: Values) -> list[Edit]:
-    """Its questions, which take several steps, are asked once for a case."""
+    """An edit for each rewrite; the first one has the case's multi-hop questions."""
     accepted = (_text(case["new_answer"]), *_texts(case.get("new_answer_alias")))
     several = tuple((_asked(question), accepted) for question in case["questions"])
     return [
@@ -177,7 +178,7 @@ def _pararel(fact: Values) -> Edit:
 
 
 def _asked(text: Any) -> str:
-    """A question as it is; a text that an answer continues as one to be completed."""
+    """A question unchanged; any other text as a request to complete it."""
     plain = " ".join(str(text).split())
     if not plain:
         raise ValueError("an empty question")
@@ -189,7 +190,7 @@ def _all_asked(texts: Iterable[Any] | None) -> tuple[str, ...]:
 
 
 def _text(value: Any) -> str:
-    """A target, as text or as ``{"str": text}``."""
+    """The text of a target: a string, or ``{"str": text}``."""
     text = value["str"] if isinstance(value, dict) else value
     if not isinstance(text, str) or not text.strip():
         raise ValueError(f"{quoted(str(text))} is no answer")
@@ -197,14 +198,14 @@ def _text(value: Any) -> str:
 
 
 def _texts(values: Any) -> tuple[str, ...]:
-    """All texts in lists of lists."""
+    """All texts in nested lists."""
     if isinstance(values, str):
         return (values.strip(),) if values.strip() else ()
     return tuple(text for value in values or () for text in _texts(value))
 
 
 def _once(path: Path, edits: Iterable[Edit]) -> tuple[Edit, ...]:
-    """Of edits of one question the first; a warning says how many others have another answer."""
+    """The first edit of each question; a warning counts the later ones with another answer."""
     unique: dict[str, Edit] = {}
     other = []
     for edit in edits:

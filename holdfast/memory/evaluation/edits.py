@@ -1,10 +1,10 @@
-"""Measure a memory as editors of models are measured, by real generation.
+"""Measure a memory as model editors are measured, by the answers that it really gives.
 
-Efficacy: the edit's own question is answered so; generality: it is in other words; locality:
-neighbours are answered as by the untouched model, to the letter; portability: a question that needs
-the edit has its answer; fluency: how varied the words are that follow a text; and the everyday
-questions that are kept. Teacher-forced numbers are not taken: they do not say what a model answers
-(Yang et al. 2025, 2502.11177).
+Efficacy: the edit's question gets its answer; generality: other wordings do too; locality:
+neighbours get the untouched model's answers, to the letter; portability: questions that need the
+edit get an accepted answer; fluency: how varied the words are that continue a text; and the
+everyday questions that are still answered. Token accuracy under teacher forcing is not measured: it
+does not say what a model answers (Yang et al. 2025, 2502.11177).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from holdfast.memory.evaluation.stages import StageResult, exactly, generated, k
 from holdfast.memory.memory import Memory, Told
 from holdfast.streams.item import question_key
 
-#: The rows of the table: the measure, what it is called, its unit.
+#: The rows of the table: measure, label, unit.
 LABELS = (
     ("efficacy", "efficacy: the edit is answered", "share"),
     ("efficacy_from_weights", "  from the weights", "share"),
@@ -51,9 +51,9 @@ def evaluate_edits(
     before: Callable[[str], MemoryEvaluation | None] = lambda _: None,
     keep: Callable[[MemoryEvaluation, list[dict[str, Any]]], None] = lambda *_: None,
 ) -> MemoryEvaluation:
-    """All measures of a memory that was taught the edits; arguments as of ``evaluate``.
+    """Measure a memory that was taught the edits; arguments as of ``measure.evaluate``.
 
-    Raises HoldfastError where an edit was not taught, or taught otherwise.
+    Raises HoldfastError if the memory has not learned an edit, or has learned another answer.
     """
     _check_taught(memory, edited)
     edits = [asdict(edit) for edit in edited.edits]
@@ -105,7 +105,7 @@ def _stages(
 
 
 def _fluency(sides: Sides, prompts: Sequence[str], report: Report) -> StageResult:
-    """The mean entropy of what is written behind texts, beside the untouched model's."""
+    """Mean n-gram entropy of the memory's continuations of texts, and of the untouched model's."""
     if not prompts:
         return {}, []
     answers = sides.memory(prompts, report)
@@ -117,7 +117,7 @@ def _fluency(sides: Sides, prompts: Sequence[str], report: Report) -> StageResul
 
 
 def n_gram_entropy(text: str) -> float:
-    """Bits: 2/3 of the entropy of a text's pairs of words and 4/3 of that of its triples, halved.
+    """Mean entropy in bits of a text's pairs of words (weight 2/3) and triples (weight 4/3).
 
     Source: 1809.05972, with the weights of 2202.05262.
     """

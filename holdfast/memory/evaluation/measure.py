@@ -22,7 +22,7 @@ from holdfast.memory.record import read_lesson
 
 
 def learned_wordings(memory: Memory) -> list[str]:
-    """Every wording that was learned, those by rule included."""
+    """Every wording that the lessons trained on, also by rule; not those a consolidation adds."""
     return [text for task in memory.tasks[: memory.horizon] for text in taught_wordings(task)]
 
 
@@ -35,13 +35,13 @@ def evaluate(
     before: Callable[[str], MemoryEvaluation | None] = lambda _: None,
     keep: Callable[[MemoryEvaluation, list[dict[str, Any]]], None] = lambda *_: None,
 ) -> MemoryEvaluation:
-    """All measures; nothing is learned, and the memory's directory is not written.
+    """Run all measures; nothing is learned or written to the memory's directory.
 
-    probes: of the memory's facts; everyday: questions of common knowledge; limit: of each kind at
-    most so many, evenly spread. report(what, done, total). before(identity): what is measured of
-    this evaluation already; keep(evaluation, answers): called after each stage, with what was
-    answered to its questions.
-    Raises HoldfastError when the memory is empty or its model cannot be had.
+    probes: of the memory's facts; everyday: questions of common knowledge; limit: the most
+    questions of each kind, evenly spread; report(what, done, total); before(identity): an earlier,
+    perhaps unfinished result of this evaluation, or None; keep(evaluation, answers): called at the
+    beginning, after each stage with its answers, and at the end.
+    Raises HoldfastError if the memory has learned nothing or its model cannot be loaded.
     """
     identity = sha256_of([VERSION, memory.fingerprint, as_json(probes, everyday), limit])
     earlier = before(identity)
@@ -55,14 +55,14 @@ def evaluate(
 
 
 def sides_of(memory: Memory) -> Sides:
-    """What of a memory is asked; loads its model."""
+    """Load a memory's model and weights, to be asked."""
     answerer, learned = memory.learned_answerer(), memory.record.all_neurons
     neurons = None if learned is None else read_lesson(memory.directory, learned.file)[0]
     return Sides(memory.engine(), answerer, neurons)
 
 
 def about_of(memory: Memory, sides: Sides, **more: Any) -> dict[str, Any]:
-    """What an evaluation says of the memory; more: of itself."""
+    """What an evaluation records about its memory; more: about itself."""
     return {
         "lessons": memory.horizon,
         "adapters": len(sides.answerer.adapters),
@@ -78,8 +78,8 @@ def measured_stages(
     report: Told,
     keep: Callable[[MemoryEvaluation, list[dict[str, Any]]], None],
 ) -> MemoryEvaluation:
-    """The evaluation with every stage that it does not have yet; ``keep`` is called after each."""
-    keep(measured, [])  # raises before the work where nothing can be written
+    """Run the stages that an evaluation lacks, calling ``keep`` as :func:`evaluate` says."""
+    keep(measured, [])  # raises before the work if nothing can be written
     for name, stage in wanted.items():
         if name not in measured.stages:
             measures, answers = stage(partial(report, name))

@@ -1,7 +1,6 @@
-"""Counterfactual edits drawn from ParaRel: triples of T-REx, and patterns that say them.
+"""Draw counterfactual edits from ParaRel: triples of T-REx, and patterns that put them in words.
 
-The files are read where they lie: `patterns/P*.jsonl` and `triples/P*.jsonl` of a folder. Source:
-Elazar et al. 2021, 2102.01017.
+A folder has `patterns/P*.jsonl` and `triples/P*.jsonl`. Source: Elazar et al. 2021, 2102.01017.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from typing import Any
 from holdfast.core.seeding import derive
 
 Fact = dict[str, Any]
-COMPLETE = "Complete: {}"  # how a text is given that an answer continues
+COMPLETE = "Complete: {}"  # asks for the continuation of a text
 _LEAST = 3  # patterns of a relation: one is taught, two are held out
-# What a person would ask instead of giving a text to complete. Relations in which a subject has
+# What a person would ask, instead of a text to complete. Relations in which a subject has
 # many objects (borders, members, twin cities, diplomatic relations) are left out: another object
 # need not be false there.
 _QUESTIONS = {
@@ -48,7 +47,7 @@ _QUESTIONS = {
 class Relation:
     """A relation of the set.
 
-    patterns: texts with ``[X]`` that the object continues; triples: subject and object.
+    patterns: texts with ``[X]`` that the object continues; triples: pairs of subject and object.
     """
 
     name: str
@@ -72,7 +71,7 @@ class Relation:
         return subjects
 
     def asked(self, subject: str, form: str) -> str:
-        """The taught question about a subject."""
+        """The question to teach about a subject; form: as of :func:`draw_edits`."""
         if form == "question":
             return _QUESTIONS[self.name].replace("{x}", subject)
         return _completed(self.patterns[0], subject)
@@ -84,9 +83,9 @@ def _completed(pattern: str, subject: str) -> str:
 
 
 def read_relations(folder: Path) -> list[Relation]:
-    """The relations with at least three patterns that end in their object, in order of their names.
+    """The relations of ``_QUESTIONS`` with at least three patterns ending in the object, by name.
 
-    Raises ValueError where the folder has none.
+    Raises ValueError if the folder has none.
     """
     relations = []
     for path in sorted((folder / "patterns").glob("P*.jsonl")):
@@ -113,13 +112,13 @@ def draw_edits(
     others: int = 2,
     form: str = "complete",
 ) -> list[Fact]:
-    """Facts whose object is another one of the relation, evenly over the relations.
+    """Draw facts whose answer is a false object of the relation, evenly over the relations.
 
-    held_out: further patterns, never taught, None for all; others: neighbours, subjects of the
-    relation in no edit, those of the same true object first; form: ``complete`` teaches a pattern
-    to be completed, ``question`` a question. What other relations say of the subject is asked as
-    ``untaught``; relations that share a pattern (to be located in) count as one.
-    Raises ValueError where the folder has too few subjects.
+    held_out: how many further patterns to ask, never taught, None for all; others: how many
+    neighbours, which are subjects of the relation in no edit, with the same true object if there
+    are any; form: ``complete`` teaches a pattern to complete, ``question`` a question. ``untaught``
+    asks what relations that share no pattern with this one (to be located in) say of the subject.
+    Raises ValueError if the folder has too few subjects.
     """
     relations = read_relations(folder)
     chosen = _subjects(relations, edits, seed)
@@ -158,7 +157,7 @@ def draw_edits(
 
 
 def _subjects(relations: list[Relation], edits: int, seed: int) -> list[tuple[Relation, str]]:
-    """Relations in turn, each with a subject; no subject twice."""
+    """Pairs of relation and subject, the relations in turn, then shuffled; no subject twice."""
     waiting = {}
     for relation in relations:
         names = list(relation.objects)

@@ -1,4 +1,4 @@
-"""The questions that a memory is judged by: probes of its facts, and everyday questions."""
+"""The questions of an evaluation: probes of a memory's facts, and everyday questions."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ _Line = TypeVar("_Line")
 
 @dataclass(frozen=True)
 class Probe:
-    """A fact, and what is asked about it that was never learned.
+    """A fact, and what is asked about it.
 
-    wordings: its question in other words; reverse: a question and its answer from the fact's other
-    side; sentence: a text that the fact's answer continues; others: questions of the same relation
-    about other, untaught entities; untaught: questions about the same entity with untaught
-    relations.
+    wordings: its question in other words; reverse: a question in the other direction, and its
+    answer; sentence: a text that the fact's answer continues; others: questions of the same
+    relation about untaught entities; untaught: questions of untaught relations about its entity.
     """
 
     question: str
@@ -44,17 +43,17 @@ class Probe:
 
 @dataclass(frozen=True)
 class EverydayQuestion:
-    """A question of common knowledge; a reply with one of the answers in it is right."""
+    """A question of common knowledge; a reply that contains one of the answers is right."""
 
     question: str
     answers: tuple[str, ...]
 
 
 def probes_of(facts: Iterable[Item]) -> list[Probe]:
-    """The probes that facts carry in their details, one for each fact.
+    """A probe for each fact, from the fact's details.
 
     Details: ``held_out``, ``reverse`` ({question, answer}), ``sentence``, ``others``, ``untaught``.
-    Details are the user's: those of another form are left out, with a warning.
+    If one of them has another form, a warning is logged and the fact's probe stays empty.
     """
     probes = []
     for fact in facts:
@@ -69,10 +68,10 @@ def probes_of(facts: Iterable[Item]) -> list[Probe]:
 
 
 def with_probes(probes: Sequence[Probe], path: Path) -> list[Probe]:
-    """The probes with those of a file of JSON lines, which replace the fact's own of their kind.
+    """The probes, with the fields that a file of JSON lines gives in place of their own.
 
     A line: {"question": a taught one, "wordings", "reverse", "sentence", "others", "untaught"}.
-    Raises HoldfastError naming a line that is invalid or asks a question that was not taught.
+    Raises HoldfastError naming a line that is invalid or whose question was not taught.
     """
     places = {question_key(probe.question): place for place, probe in enumerate(probes)}
     filled = list(probes)
@@ -91,9 +90,9 @@ def with_probes(probes: Sequence[Probe], path: Path) -> list[Probe]:
 
 
 def everyday_questions(path: Path | None = None) -> list[EverydayQuestion]:
-    """The questions that come along, 240 of them, or those of a file.
+    """The 240 questions of the package, or those of a file of JSON lines.
 
-    A line: {"question", "answers": a list of texts}; further keys are let be.
+    A line: {"question", "answers": a list of texts}; further keys are ignored.
     Raises HoldfastError naming a line that is invalid.
     """
 
@@ -109,7 +108,7 @@ def everyday_questions(path: Path | None = None) -> list[EverydayQuestion]:
 def without_taught(
     probes: Sequence[Probe], everyday: Sequence[EverydayQuestion], asked: Iterable[str]
 ) -> tuple[list[Probe], list[EverydayQuestion]]:
-    """The probes and everyday questions without those that were learned after all.
+    """Leave out learned questions; a probe's ``reverse`` and ``sentence`` always stay.
 
     asked: every wording that was learned. Case, punctuation and spacing make no difference.
     """
@@ -131,7 +130,7 @@ def without_taught(
 
 
 def _filled(probe: Probe, values: Mapping[str, Any]) -> Probe:
-    """The probe with what ``values`` give; HoldfastError for a value of another form."""
+    """The probe with the fields of ``values``; HoldfastError for one of another form."""
     filled = replace(
         probe,
         wordings=_texts(values, "wordings", probe.wordings),
@@ -163,7 +162,7 @@ def _is_text(value: object) -> bool:
 
 
 def _each_line(path: Path | Traversable, take: Callable[[Mapping[str, Any]], _Line]) -> list[_Line]:
-    """What ``take`` makes of each line of a file; its errors get the file and the line."""
+    """The results of ``take`` on each line of a file; its errors get the file and the line."""
     if not path.is_file():
         raise HoldfastError(f"{path}: no such file; give a file of JSON lines")
     try:

@@ -1,4 +1,4 @@
-"""What was measured, as values that a file keeps."""
+"""The results of an evaluation, and the files that keep them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from holdfast.core.files import read_json, write_json, write_text_atomically
 
 RESULT_FILE = "evaluation.json"
 ANSWERS = "answers"
-VERSION = 2  # of the measures; what another one has written is measured anew
+VERSION = 2  # of the measures; results of another version are not read
 
 
 @dataclass(frozen=True)
 class Measure:
     """One measure of a memory as it answers, of its weights alone and of its list alone.
 
-    of: how many questions; None stands where a side has no such measure.
+    of: how many questions; a value is None if there is no such measure.
     """
 
     of: int | None = None
@@ -30,10 +30,10 @@ class Measure:
 
 @dataclass(frozen=True)
 class MemoryEvaluation:
-    """The rows by the names of their measures.
+    """What is measured so far.
 
-    identity: of the memory, the questions and their limit; about: facts, lessons, adapters, model,
-    limit; stages: those that are measured; finished: whether all are.
+    identity: sha256 of the memory, the questions and their limit; about: the memory and the limit;
+    rows: by the names of the measures; stages: those that are done; finished: whether all are.
     """
 
     identity: str
@@ -43,7 +43,7 @@ class MemoryEvaluation:
     finished: bool = False
 
     def after(self, stage: str, rows: Mapping[str, Measure]) -> MemoryEvaluation:
-        """The evaluation with one more stage."""
+        """The evaluation with the rows of one more stage."""
         return replace(self, rows={**self.rows, **rows}, stages=(*self.stages, stage))
 
     def done(self) -> MemoryEvaluation:
@@ -58,9 +58,9 @@ class MemoryEvaluation:
 def write_evaluation(
     evaluation: MemoryEvaluation, answers: Sequence[Mapping[str, Any]], folder: Path
 ) -> None:
-    """Write ``evaluation.json``, and before it what was answered in the last stage.
+    """Write the answers of the last stage to ``answers/STAGE.jsonl``, then ``evaluation.json``.
 
-    answers: go to ``answers/STAGE.jsonl``. Raises HoldfastError when the folder cannot be written.
+    Raises HoldfastError if the folder cannot be written.
     """
     if answers:
         text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in answers)
@@ -71,7 +71,7 @@ def write_evaluation(
 
 
 def read_evaluation(folder: Path, identity: str) -> MemoryEvaluation | None:
-    """What is kept in a folder of an evaluation of this identity; None of another or of none."""
+    """The evaluation of this identity in a folder, or None; HoldfastError if it is no JSON."""
     path = folder / RESULT_FILE
     if not path.is_file():
         return None
@@ -81,5 +81,5 @@ def read_evaluation(folder: Path, identity: str) -> MemoryEvaluation | None:
             return None
         rows = {name: Measure(**row) for name, row in values.pop("rows").items()}
         return MemoryEvaluation(**{**values, "rows": rows, "stages": tuple(values["stages"])})
-    except (KeyError, TypeError, AttributeError):  # damaged, so it is measured anew
+    except (KeyError, TypeError, AttributeError):  # damaged: measure again
         return None

@@ -1,4 +1,4 @@
-"""What fraction of verdicts is true, and questions spread evenly."""
+"""The fraction of true verdicts, and an evenly spread choice of values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _Value = TypeVar("_Value")
 
 
 def fraction(verdicts: Sequence[bool]) -> float | None:
-    """The fraction of verdicts that are true; None of none."""
+    """The fraction of verdicts that are true; None if there are none."""
     return sum(verdicts) / len(verdicts) if verdicts else None
 
 

@@ -1,4 +1,4 @@
-"""The measures, each a function from questions to rows of a table."""
+"""The stages of an evaluation: each asks some questions and gives measures and answers."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from holdfast.streams.answers import bare, says
 from holdfast.streams.batches import FACTS_FILE
 
 _TIMED = 20  # questions
-_DRIFT = 80  # replies along which KL is taken
+_DRIFT = 80  # replies over which KL is averaged
 
 Measures = dict[str, Measure]
-# A stage's measures, and what was answered to each question, as JSON values.
+# A stage's measures, and the answer to each question as JSON values.
 StageResult = tuple[Measures, list[dict[str, Any]]]
 # A question, the answer that counts, and the number of the fact that it is about.
 Asked = tuple[str, str, int]
@@ -40,7 +40,7 @@ def stages(
     everyday: Sequence[EverydayQuestion],
     limit: int | None,
 ) -> dict[str, Callable[[Report], StageResult]]:
-    """The measures by name, in order; limit: questions of each kind at most."""
+    """The stages by name, in order; limit: the most questions of each kind."""
     numbered = [(probe, sides.place(probe.question)) for probe in probes]
     taught = [(probe.question, probe.answer, place) for probe, place in numbered]
     wordings = [(text, probe.answer, place) for probe, place in numbered for text in probe.wordings]
@@ -69,7 +69,7 @@ def stages(
 
 
 def exactly(sides: Sides, name: str, asked: Sequence[Asked], report: Report) -> StageResult:
-    """How many questions get their fact's answer, exactly: at all, and from the weights."""
+    """How many questions get exactly the wanted answer: from any source, and from the weights."""
     questions = [question for question, _, _ in asked]
     answers = sides.memory(questions, part(report, 0, 2))
     owners = [place for _, _, place in asked]
@@ -95,9 +95,9 @@ def exactly(sides: Sides, name: str, asked: Sequence[Asked], report: Report) -> 
 def generated(
     sides: Sides, name: str, asked: Sequence[tuple[str, Sequence[str], int]], report: Report
 ) -> StageResult:
-    """How many replies have one of the wanted answers in them, by generation.
+    """How many generated replies contain one of the accepted answers.
 
-    asked: questions, the answers that count, and the numbers of their facts.
+    asked: questions, accepted answers, and the numbers of the facts that they are about.
     """
     questions = [question for question, _, _ in asked]
     answers = sides.memory(questions, part(report, 0, 2))
@@ -112,7 +112,7 @@ def generated(
 
 
 def kept(sides: Sides, everyday: Sequence[EverydayQuestion], report: Report) -> StageResult:
-    """How many of the everyday questions that the untouched model answers are still answered."""
+    """How many everyday questions that the untouched model answers are still answered."""
     questions = [row.question for row in everyday]
     wanted = [row.answers for row in everyday]
     answers = sides.memory(questions, part(report, 0, 2))
@@ -135,7 +135,7 @@ def kept(sides: Sides, everyday: Sequence[EverydayQuestion], report: Report) -> 
 
 
 def unknown(sides: Sides, name: str, questions: Sequence[str], report: Report) -> StageResult:
-    """How many untaught questions are accepted, get a taught answer, or are answered as before."""
+    """How many untaught questions are taken for taught, get a taught answer, or are unchanged."""
     answers = sides.memory(questions, part(report, 0, 2))
     before = sides.untouched(questions)
     replies = _one_set(sides, questions, part(report, 1, 2))
@@ -153,9 +153,9 @@ def unknown(sides: Sides, name: str, questions: Sequence[str], report: Report) -
 
 
 def drift(sides: Sides, questions: Sequence[str], report: Report) -> StageResult:
-    """KL and bits per byte of one adapter, or of neurons, that always act.
+    """KL and bits per byte with the weights acting at every token; empty with several adapters.
 
-    Behind a gate both are those of the untouched model, since it answers what was not taught.
+    Behind the gate nothing changes, since the untouched model answers what was not taught.
     """
     if not sides.has_one_set or not questions:
         return {}, []
@@ -187,7 +187,7 @@ def _sizes(memory: Memory) -> dict[str, int]:
 
 
 def costs(memory: Memory, sides: Sides, questions: Sequence[str], report: Report) -> StageResult:
-    """Median seconds of a taught question, asked alone with the model loaded, and bytes on disk."""
+    """Median seconds of one taught question, with the model loaded, and bytes on disk."""
     sizes = _sizes(memory)
     timed: dict[str, Callable[[str], object]] = {
         "memory": lambda question: sides.answerer.replies([question]),
@@ -217,12 +217,12 @@ def costs(memory: Memory, sides: Sides, questions: Sequence[str], report: Report
 
 
 def part(report: Report, number: int, count: int) -> Report:
-    """Reports one of ``count`` equal parts of a stage as the stage's progress, in per cent."""
+    """A report for part ``number``, from 0, of ``count`` equal parts of a stage, in per cent."""
     return lambda done, total: report(round(100 * (number + done / total) / count), 100)
 
 
 def texts(answers: Sequence[Answer]) -> list[str]:
-    """What was answered."""
+    """The texts of the answers."""
     return [answer.text for answer in answers]
 
 
@@ -233,9 +233,9 @@ def rows_of(
     wanted: Sequence[Sequence[str]],
     right: Sequence[bool],
 ) -> list[dict[str, Any]]:
-    """A row for each question: what was wanted, what the memory, its weights and its list answered.
+    """A row per question: the accepted answers; the answers of memory, weights and list.
 
-    weights: replies, or whether they give what was wanted; right: whether the memory is.
+    weights: replies, or whether they are right; right: whether the memory's answers are.
     """
     return [
         {
@@ -253,7 +253,7 @@ def rows_of(
 
 
 def _one_set(sides: Sides, questions: Sequence[str], report: Report) -> list[str] | None:
-    """Replies with the one set of weights always on; None of a memory with several adapters."""
+    """Replies with the weights on; None if the memory has several adapters."""
     if not sides.has_one_set:
         report(1, 1)
         return None
@@ -267,7 +267,7 @@ def _accepted(
     replies: Sequence[str] | None,
     listed: Sequence[Answer],
 ) -> Measures:
-    """The fractions that are taken for taught, and that get a taught answer."""
+    """The fractions of questions that are taken for taught, and that get some taught answer."""
     taught = {bare(fact.answer) for fact in sides.facts}
     accepted, by_list = (fraction([answer.taught for answer in side]) for side in (answers, listed))
 
@@ -287,6 +287,6 @@ def _measure(
     replies: Sequence[str] | None,
     listed: Sequence[Answer],
 ) -> Measure:
-    """The score of what the memory, its weights and its list answer."""
+    """The scores of the answers of the memory, its weights (None: not asked) and its list."""
     from_weights = None if replies is None else score(replies)
     return Measure(of, score(texts(answers)), from_weights, score(texts(listed)))

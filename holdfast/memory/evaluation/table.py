@@ -1,4 +1,4 @@
-"""An evaluation as a table for a reader."""
+"""Lay out an evaluation as a table with notes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from holdfast.memory.evaluation.result import Measure, MemoryEvaluation
 from holdfast.streams.item import counted
 
-# The rows of the table in order: the measure, what it is called, its unit.
+# The rows of the table in order: measure, label, unit.
 LABELS = (
     ("recalled", "taught wordings recalled", "share"),
     ("recalled_from_weights", "  from the weights", "share"),
@@ -47,7 +47,7 @@ def about_lines(evaluation: MemoryEvaluation) -> list[str]:
 def table_rows(
     evaluation: MemoryEvaluation, labels: Sequence[tuple[str, str, str]] = LABELS
 ) -> list[tuple[str, str, str, str, str]]:
-    """Measures of texts: the measure, how many questions, memory, weights alone, list alone."""
+    """The rows with a value, as texts: label, number of questions, memory, weights, list."""
     rows = []
     for name, label, unit in labels:
         row = evaluation.rows.get(name, Measure())
@@ -61,7 +61,7 @@ def table_rows(
 
 
 def notes(evaluation: MemoryEvaluation) -> list[str]:
-    """What the reader of the table has to know."""
+    """What the columns of the table mean."""
     lines = ["memory: as it answers. list: the gate and the stored answers, without weights."]
     if evaluation.about.get("neurons"):
         lines.append("weights: neurons for all facts always act, without gate or list.")

@@ -1,4 +1,4 @@
-// Ask, teach, and see what is remembered. All text goes in as text nodes: nothing here parses HTML.
+// Ask, teach, and list the facts. All text is inserted as text nodes; nothing here parses HTML.
 
 function make(name, attributes = {}, ...children) {
   const element = document.createElement(name);
@@ -7,8 +7,8 @@ function make(name, attributes = {}, ...children) {
   return element;
 }
 
-const SHOWN = 200; // facts; the others are found by their words
-const EVERY = 4000; // milliseconds between looks at what is remembered
+const SHOWN = 200; // facts; the filter finds the others
+const EVERY = 4000; // milliseconds between requests of the facts
 
 const by = (id) => document.getElementById(id);
 let key = sessionStorage.getItem("key") ?? ""; // for this tab, until it is closed
@@ -17,7 +17,7 @@ function use(given) {
   sessionStorage.setItem("key", (key = given));
 }
 
-// The part of the address behind # is never sent; neither the history nor a copied address keeps it.
+// The key stands behind # in the address, so it is never sent; remove it there and in the history.
 function takeKey() {
   const given = new URLSearchParams(location.hash.slice(1)).get("key");
   if (given) use(given);
@@ -26,7 +26,7 @@ function takeKey() {
 takeKey();
 
 let model = "";
-let latest = null; // what /facts told last
+let latest = null; // the last response of /facts
 
 async function send(path, body, method = body ? "POST" : "GET") {
   const headers = key ? { Authorization: `Bearer ${key}` } : {};
@@ -39,7 +39,7 @@ async function send(path, body, method = body ? "POST" : "GET") {
 
 const call = async (...request) => (await send(...request)).json();
 
-// The choices of a stream of server-sent events, as they come.
+// Yield the choices of a stream of server-sent events as they arrive.
 async function* choices(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -58,7 +58,7 @@ async function* choices(response) {
       }
     }
   } finally {
-    reader.cancel(); // so the server stops to write what nobody reads
+    reader.cancel(); // so that the server stops writing what nobody reads
   }
 }
 
@@ -70,7 +70,7 @@ function say(place, kind, ...children) {
 
 const paragraph = (text, kind = "") => make("p", kind ? { class: kind } : {}, text);
 
-// Do something while a form's button rests; what goes wrong is said in `place`.
+// Do `work` while a form's button is disabled; an error is shown in `place`.
 async function busy(form, place, work) {
   const button = form.querySelector("button");
   button.disabled = true;
@@ -89,7 +89,7 @@ const SOURCES = {
   model: "The model's own answer; it was not taught that.",
 };
 
-// What is said below an answer: where it comes from.
+// The line below an answer: where it comes from.
 function remark(told) {
   if (told.waiting) return "From the list of facts; its lesson is not learned yet.";
   return SOURCES[told.source] ?? "";
@@ -107,7 +107,7 @@ function showAnswer(text, told) {
   say(by("answer"), kind, paragraph(text), ...(below ? [paragraph(below, "soft")] : []), ...offered);
 }
 
-let asking = 0; // the number of the last question; an earlier one's stream is left
+let asking = 0; // the number of the latest question; streams of earlier ones are dropped
 
 async function ask(question) {
   by("question").value = question;
@@ -125,7 +125,7 @@ async function ask(question) {
   }
 }
 
-// What a response to taught facts, or the state of a lesson, says in lines.
+// Lines for a response to taught facts, or for the state of a lesson.
 function lessonLines(told, notices = []) {
   const lines = [];
   if (told.state === "waiting") lines.push(`Lesson ${told.lesson} waits; it goes on if you leave.`);
@@ -151,12 +151,12 @@ async function teach() {
     let shown = "";
     const show = () => {
       const lines = lessonLines(told, notices);
-      if (lines.join("\n") === shown) return; // what is said of another lesson stays
+      if (lines.join("\n") === shown) return; // a message about another lesson stays
       shown = lines.join("\n");
       say(by("lesson"), "", ...lines.map((line) => paragraph(line)));
     };
     show();
-    // A lesson keeps its name; its number is another once an earlier one is cancelled.
+    // A lesson keeps its name, but its number changes if an earlier one is cancelled.
     const name = told.lesson && (await call(`/lessons/${told.lesson}`)).name;
     await lookAtQueue();
     while (told && (told.state === "waiting" || told.state === "learning")) {
@@ -171,7 +171,7 @@ async function teach() {
 
 const LATER = { waiting: "waits", learning: "is learned", failed: "failed" };
 
-// The lessons that are not learned, each with a button that cancels it.
+// List the lessons that are not learned, each with a button that cancels it.
 async function lookAtQueue() {
   const lessons = latest?.teach ? (await call("/lessons")).lessons : [];
   const rows = lessons.filter((one) => one.state in LATER).map((one) => {
@@ -198,7 +198,7 @@ async function cancel(one, button) {
   await look();
 }
 
-// Buttons that correct and forget a fact; to forget takes a second press.
+// Buttons that correct and forget a fact; forgetting needs a second press.
 function factButtons(fact) {
   const change = make("button", { type: "button", "aria-label": `Correct: ${fact.question}` }, "Correct");
   change.addEventListener("click", () => {
@@ -303,7 +303,7 @@ on("unlock", () => {
   look();
 });
 by("filter").addEventListener("input", showFacts);
-// Enter teaches, as in a field of one line; with Shift it begins a line.
+// Enter teaches, as in a field of one line; Shift and Enter begin a new line.
 by("teach").addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.target.type !== "textarea") return;
   event.preventDefault();
