@@ -17,6 +17,7 @@ from holdfast.core.errors import HoldfastError, reason_of
 from holdfast.model.check import check_all_read, check_directory
 from holdfast.model.fetch import find
 from holdfast.model.quiet import quiet
+from holdfast.model.targets import text_part
 
 
 def load_model(name: str | Path) -> tuple[Any, Any]:
@@ -106,15 +107,11 @@ def maps_of_layers(model: Any) -> list[str]:
 def _decoder_layers(model: Any) -> tuple[str, nn.ModuleList]:
     """The name of a model's list of decoder layers, and the list; an empty one if none is found."""
     count = getattr(model.config.get_text_config(), "num_hidden_layers", None)
+    reads_text = set(text_part(model).modules())
     for name, module in model.named_modules():
-        if isinstance(module, nn.ModuleList) and len(module) == count:
+        if isinstance(module, nn.ModuleList) and len(module) == count and module in reads_text:
             return name, module
     return "", nn.ModuleList()
-
-
-def layer_of(name: str) -> int:
-    """The number of a module's decoder layer: the first number in its name."""
-    return next(int(part) for part in name.split(".") if part.isdigit())
 
 
 @contextlib.contextmanager

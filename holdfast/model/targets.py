@@ -20,7 +20,7 @@ def target_maps(model: Any, settings: LoraSettings) -> dict[str, Any]:
     the rank exceeds the smaller side of a map.
     """
     head, targets = model.get_output_embeddings(), settings.targets
-    reads_text = set(_text_part(model).modules())
+    reads_text = set(text_part(model).modules())
     maps = {
         name: module
         for name, module in model.named_modules()
@@ -36,15 +36,15 @@ def target_maps(model: Any, settings: LoraSettings) -> dict[str, Any]:
             "lora.targets=all-linear"
         )
     if settings.layers is not None:
-        layers = {_layer(name) for name in maps}
+        layers = {layer_of(name) for name in maps}
         if missing := [str(layer) for layer in settings.layers if layer not in layers]:
-            numbers = [layer for layer in layers if layer is not None]
-            has = f"the last is {max(numbers)}" if numbers else "its layers have no numbers"
+            last = max(layers)
+            has = f"the last is {last}" if last >= 0 else "its layers have no numbers"
             raise HoldfastError(
                 f"lora.layers: no map of layer {', '.join(missing)} is adapted in this backbone; "
                 f"{has}"
             )
-        maps = {name: module for name, module in maps.items() if _layer(name) in settings.layers}
+        maps = {name: module for name, module in maps.items() if layer_of(name) in settings.layers}
     widths = {name: _width(module) for name, module in maps.items()}
     narrowest = min(widths, key=lambda name: widths[name])
     if settings.rank > widths[narrowest]:
@@ -55,15 +55,15 @@ def target_maps(model: Any, settings: LoraSettings) -> dict[str, Any]:
     return maps
 
 
-def _text_part(model: Any) -> Any:
+def text_part(model: Any) -> Any:
     """The decoder of a model that also has layers for images; else the model itself."""
     config = getattr(model, "config", None)
     return model if config is None or config.get_text_config() is config else model.get_decoder()
 
 
-def _layer(name: str) -> int | None:
-    """The number of a map's layer: the first number in its name, None if it has none."""
-    return next((int(part) for part in name.split(".") if part.isdecimal()), None)
+def layer_of(name: str) -> int:
+    """The number of a map's layer: the first number in its name, -1 if it has none."""
+    return next((int(part) for part in name.split(".") if part.isdecimal()), -1)
 
 
 def _width(module: Any) -> int:

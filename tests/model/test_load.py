@@ -14,7 +14,9 @@ from torch import nn
 from transformers import (
     BloomConfig,
     BloomForCausalLM,
+    Gemma3Config,
     Gemma3ForCausalLM,
+    Gemma3ForConditionalGeneration,
     Gemma3TextConfig,
     GPT2Config,
     GPT2LMHeadModel,
@@ -30,7 +32,13 @@ from holdfast.core.errors import HoldfastError
 from holdfast.model import load
 from holdfast.model.fetch import fetch
 from holdfast.model.fingerprint import fingerprint
-from holdfast.model.load import keeps_keys_and_values, load_config, load_model, maps_of_layers
+from holdfast.model.load import (
+    keeps_keys_and_values,
+    load_config,
+    load_model,
+    maps_of_layers,
+    shallow,
+)
 from tests.model.standins import tiny_model, tiny_tokenizer, write_gguf
 
 
@@ -76,6 +84,21 @@ def test_the_maps_of_the_layers() -> None:
     assert "transformer.h.0.mlp.dense_h_to_4h" in maps_of_layers(BloomForCausalLM(bloom))
     mamba = MambaConfig(hidden_size=8, num_hidden_layers=2, state_size=4, vocab_size=9)
     assert "backbone.layers.0.mixer.in_proj" in maps_of_layers(MambaForCausalLM(mamba))
+
+
+def test_an_image_tower_of_as_many_layers_is_neither_adapted_nor_cut() -> None:
+    small = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 2}
+    small |= {"num_attention_heads": 2}
+    text = small | {"num_key_value_heads": 1, "head_dim": 4, "vocab_size": 9, "pad_token_id": 0}
+    images = small | {"image_size": 8, "patch_size": 4}
+    config = Gemma3Config(text_config=text, vision_config=images, mm_tokens_per_image=4)
+    model = Gemma3ForConditionalGeneration(config)
+    names = maps_of_layers(model)
+    assert len(names) == 2 * 7
+    assert all(name.startswith("model.language_model.layers.") for name in names)
+    with shallow(model, 1):
+        assert len(model.model.language_model.layers) == 1
+        assert len(model.model.vision_tower.encoder.layers) == 2
 
 
 def test_a_model_without_linear_maps_cannot_be_adapted(directory, monkeypatch) -> None:
