@@ -99,7 +99,7 @@ def bar(total: int, report: Report) -> type[Any]:
     """A progress bar class that draws nothing and reports the bytes that it counts."""
     from tqdm.auto import tqdm
 
-    counts: dict[int, int] = {}
+    most = 0
 
     class Bar(tqdm):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -107,9 +107,11 @@ def bar(total: int, report: Report) -> type[Any]:
             super().__init__(*args, **{**kwargs, "disable": True})
 
         def update(self, n: float | None = 1) -> bool | None:
+            nonlocal most
             if self._counts_bytes:
-                counts[id(self)] = counts.get(id(self), 0) + int(n or 0)
-                report(min(max(counts.values()), total), total, "downloading")
+                self.n += int(n or 0)
+                most = max(most, self.n)
+                report(min(most, total), total, "downloading")
             return None
 
     return Bar

@@ -9,7 +9,7 @@ from huggingface_hub import constants
 
 from holdfast.core.errors import HoldfastError
 from holdfast.model.fetch import fetch, find
-from holdfast.model.hub_files import wanted
+from holdfast.model.hub_files import bar, wanted
 from holdfast.model.load import load_model
 from tests.model.standins import Server, serve_hub, tiny_model, tiny_tokenizer
 
@@ -75,6 +75,15 @@ def test_what_the_hub_refuses_is_one_line(hub, code: str, words: str) -> None:
     with pytest.raises(HoldfastError, match=words) as raised:
         fetch("me/other")
     assert "\n" not in str(raised.value)
+
+
+def test_a_bar_does_not_go_on_from_one_that_is_gone() -> None:
+    """Python may give it the same id."""
+    seen: list[int] = []
+    counting = bar(10, lambda done, *_: seen.append(done))
+    for _ in range(3):
+        counting(unit="B").update(4)
+    assert seen == [4, 4, 4]
 
 
 def test_which_files_are_wanted() -> None:
