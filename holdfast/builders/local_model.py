@@ -13,7 +13,7 @@ import torch
 from jinja2 import TemplateError
 from torch import Tensor
 
-from holdfast.backbone.generation.sampling import continue_rows, rows_that_fit
+from holdfast.backbone.generation.sampling import Sampling, continue_rows, rows_that_fit
 from holdfast.backbone.generation.steps import steps_for
 from holdfast.backbone.model import Backbone
 from holdfast.builders.text_model import Answer, Failure, Prompt, SamplingParameters, text_before
@@ -173,8 +173,8 @@ def _complete(
     last = steps.begin(list(places))
     rows = torch.tensor(order, device=backbone.device)
     steps.keep(rows)
-    temperature, top_p = sampling.temperature, sampling.top_p
-    return continue_rows(steps, backbone, last[rows], noise, stops, temperature, top_p, top_k=None)
+    config = Sampling(temperature=sampling.temperature, top_p=sampling.top_p)
+    return continue_rows(steps, last[rows], noise, stops, config)
 
 
 def _tokens_showing(backbone: Backbone, stop: tuple[str, ...]) -> frozenset[int]:

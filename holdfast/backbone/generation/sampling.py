@@ -69,13 +69,10 @@ def sample_continuations(
         for start in range(0, len(tokens), batch):
             drawn += continue_rows(
                 steps_for(backbone),
-                backbone,
                 tokens[start : start + batch],
                 noise[start : start + batch],
                 backbone.stop_tokens,
-                config.temperature,
-                config.top_p,
-                config.top_k,
+                config,
                 stops,
             )
     return all_gather_lists(drawn, len(begins))
@@ -102,30 +99,27 @@ def rows_that_fit(backbone: Backbone, length: int) -> int:
 @torch.no_grad()
 def continue_rows(
     steps: Steps,
-    backbone: Backbone,
     begins: Tensor,
     noise: Tensor,
     stop_tokens: frozenset[int],
-    temperature: float,
-    top_p: float,
-    top_k: int | None,
+    config: Sampling,
     ends_at: int = 1,
 ) -> list[list[int]]:
     """One continuation for each row of ``noise`` [rows, length], drawn side by side.
 
-    begins: [rows], the token of each row that follows what ``steps`` have seen; ends_at: how many
-    stop tokens finish a row, which is then dropped from the batch.
+    begins: [rows], the token of each row that follows what ``steps`` have seen; config: gives the
+    temperature, nucleus and top-k; ends_at: how many stop tokens finish a row, which is dropped.
     """
-    samples, length = noise.shape
-    tokens = torch.full((samples, length), -1, device=backbone.device)
+    (samples, length), device = noise.shape, begins.device
+    tokens = torch.full((samples, length), -1, device=device)
     # Without stop tokens the tensor is empty, and would default to floats.
-    stops = torch.tensor(sorted(stop_tokens), dtype=torch.int64, device=backbone.device)
-    running = torch.arange(samples, device=backbone.device)
+    stops = torch.tensor(sorted(stop_tokens), dtype=torch.int64, device=device)
+    running = torch.arange(samples, device=device)
     drawn = begins
-    stops_left = torch.full((samples,), ends_at, device=backbone.device)
+    stops_left = torch.full((samples,), ends_at, device=device)
     for position in range(length):
-        wide = steps(drawn).float() / temperature
-        drawn = nucleus_sample(wide, noise[running, position], top_p, top_k)
+        wide = steps(drawn).float() / config.temperature
+        drawn = nucleus_sample(wide, noise[running, position], config.top_p, config.top_k)
         tokens[running, position] = drawn
         stops_left[running] -= torch.isin(drawn, stops).long()
         going = (stops_left[running] > 0).nonzero().squeeze(1)
