@@ -145,7 +145,7 @@ def tiny_gemma_of_images(positions: int = 256) -> Any:
     images = {
         "hidden_size": 16,
         "intermediate_size": 16,
-        "num_hidden_layers": 1,
+        "num_hidden_layers": 2,
         "num_attention_heads": 2,
         "image_size": 28,
         "patch_size": 14,

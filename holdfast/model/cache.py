@@ -10,7 +10,6 @@ digests/       sha256 of files elsewhere, by path, size and modification time
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -23,7 +22,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from holdfast.core.errors import HoldfastError, reason_of
-from holdfast.core.files import json_text, write_json
+from holdfast.core.files import json_text
 from holdfast.core.own import refuse_links, regular, remove_folder
 
 FORMAT = 1  # of the model directories and their manifests
@@ -163,40 +162,3 @@ def check_space(needed: int) -> None:
             f"{free / 1e6:,.0f} MB are free; free some space or name another cache in "
             "HOLDFAST_CACHE"
         )
-
-
-def sha256_of_file(path: Path) -> str:
-    """The sha256 of a file's bytes, in hex. Raises HoldfastError if it cannot be read."""
-    try:
-        with regular(path).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
-
-
-def remembered_sha256(path: Path, compute: bool = True) -> str | None:
-    """:func:`sha256_of_file`, remembered by the file's path, size and modification time.
-
-    compute: if False, return None instead of computing a digest that is not remembered. Raises
-    HoldfastError if the file cannot be read. If the cache cannot be written, nothing is remembered.
-    """
-    real = Path(os.path.realpath(path))
-    try:
-        status = real.stat()
-    except OSError as error:
-        raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
-    state = {"path": str(real), "size": status.st_size, "mtime_ns": status.st_mtime_ns}
-    name = hashlib.sha256(os.fsencode(real)).hexdigest()[:24]
-    record_path = cache_directory() / "digests" / f"{name}.json"
-    try:
-        record = json.loads(regular(record_path).read_text(encoding="utf-8"))
-        if {key: record[key] for key in state} == state:
-            return str(record["sha256"])
-    except (OSError, ValueError, KeyError, TypeError):
-        pass  # no record, or a damaged one
-    if not compute:
-        return None
-    digest = sha256_of_file(real)
-    with suppress(HoldfastError):
-        write_json(record_path, {**state, "sha256": digest}, parents=True)
-    return digest

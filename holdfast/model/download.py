@@ -19,7 +19,8 @@ from urllib.request import HTTPSHandler, OpenerDirector, ProxyHandler, Request, 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import flush_directory
 from holdfast.core.own import own_file
-from holdfast.model.cache import Report, sha256_of_file, unwritable
+from holdfast.model.cache import Report, unwritable
+from holdfast.model.fingerprint import sha256_of_file
 from holdfast.model.index import IndexSettings, link_to, local_file, local_path
 
 _BLOCK = 1 << 18  # bytes

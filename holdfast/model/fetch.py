@@ -19,9 +19,7 @@ from holdfast.model.cache import (
     locked,
     model_directory,
     read_manifest,
-    remembered_sha256,
     remove_incomplete,
-    sha256_of_file,
     silent,
     unwritable,
     write_manifest,
@@ -29,6 +27,12 @@ from holdfast.model.cache import (
 from holdfast.model.catalogue import CATALOGUE, CatalogueModel
 from holdfast.model.check import check_directory
 from holdfast.model.download import Network, UnreachableError, download
+from holdfast.model.fingerprint import (
+    computed_fingerprint,
+    known_sha256,
+    remembered_sha256,
+    sha256_of_file,
+)
 from holdfast.model.hub_files import fetch_from_hub, find_on_hub
 from holdfast.model.index import index_settings
 
@@ -51,7 +55,7 @@ def find(name: str | Path) -> Path | None:
     if path.is_dir():
         return path if (path / "config.json").is_file() else None
     if path.suffix in (".gguf", ".whl"):
-        digest = remembered_sha256(path, compute=False) if path.is_file() else None
+        digest = known_sha256(path) if path.is_file() else None
         return _complete(_key(digest)) if digest else None
     return find_on_hub(name) if _may_be_on_hub(name) else None
 
@@ -178,7 +182,6 @@ def _fetch_file(path: Path, report: Report) -> Path:
     if not path.is_file():
         raise HoldfastError(f"{path}: no such file")
     digest = remembered_sha256(path)
-    assert digest is not None
     key = _key(digest)
     if path.suffix == ".whl" and key not in CATALOGUE:
         wheels = ", ".join(entry.wheel for entry in CATALOGUE.values())
@@ -206,7 +209,6 @@ def _converted(
 ) -> Path:
     """Convert a GGUF file into the cache under this key; the caller holds its lock."""
     from holdfast.model.convert import convert
-    from holdfast.model.fingerprint import computed_fingerprint
 
     out = model_directory(key)
     remove_incomplete(out)

@@ -14,9 +14,7 @@ from torch import nn
 from transformers import (
     BloomConfig,
     BloomForCausalLM,
-    Gemma3Config,
     Gemma3ForCausalLM,
-    Gemma3ForConditionalGeneration,
     Gemma3TextConfig,
     GPT2Config,
     GPT2LMHeadModel,
@@ -29,6 +27,7 @@ from transformers import (
 )
 
 from holdfast.core.errors import HoldfastError
+from holdfast.model import fingerprint as digests
 from holdfast.model import load
 from holdfast.model.fetch import fetch
 from holdfast.model.fingerprint import fingerprint
@@ -40,6 +39,7 @@ from holdfast.model.load import (
     shallow,
 )
 from tests.model.standins import tiny_model, tiny_tokenizer, write_gguf
+from tests.tiny import tiny_gemma_of_images
 
 
 @pytest.fixture
@@ -87,12 +87,7 @@ def test_the_maps_of_the_layers() -> None:
 
 
 def test_an_image_tower_of_as_many_layers_is_neither_adapted_nor_cut() -> None:
-    small = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 2}
-    small |= {"num_attention_heads": 2}
-    text = small | {"num_key_value_heads": 1, "head_dim": 4, "vocab_size": 9, "pad_token_id": 0}
-    images = small | {"image_size": 8, "patch_size": 4}
-    config = Gemma3Config(text_config=text, vision_config=images, mm_tokens_per_image=4)
-    model = Gemma3ForConditionalGeneration(config)
+    model = tiny_gemma_of_images()
     names = maps_of_layers(model)
     assert len(names) == 2 * 7
     assert all(name.startswith("model.language_model.layers.") for name in names)
@@ -187,22 +182,18 @@ def test_a_fingerprint_is_of_the_weights_and_the_configuration(directory) -> Non
 
 
 def test_weights_are_read_once_for_their_fingerprint(directory, monkeypatch) -> None:
-    from holdfast.model import cache
-
     before = fingerprint(directory)
-    monkeypatch.setattr(cache, "sha256_of_file", lambda path: pytest.fail("read again"))
+    monkeypatch.setattr(digests, "sha256_of_file", lambda path: pytest.fail("read again"))
     assert fingerprint(directory) == before
     monkeypatch.undo()
     os.utime(directory / "model.safetensors", ns=(1, 1))
     seen: list[Path] = []
-    monkeypatch.setattr(cache, "sha256_of_file", lambda path: seen.append(path) or "0")
+    monkeypatch.setattr(digests, "sha256_of_file", lambda path: seen.append(path) or "0")
     assert fingerprint(directory) != before and len(seen) == 1
 
 
 def test_the_cache_keeps_the_fingerprint_of_its_models(cache, tmp_path, monkeypatch) -> None:
-    from holdfast.model import fingerprint as module
-
     made = fetch(write_gguf(tmp_path / "tiny.gguf"))
-    expected = module.computed_fingerprint(made)
-    monkeypatch.setattr(module, "computed_fingerprint", lambda *_: pytest.fail("read again"))
+    expected = digests.computed_fingerprint(made)
+    monkeypatch.setattr(digests, "computed_fingerprint", lambda *_: pytest.fail("read again"))
     assert fingerprint(made) == expected
