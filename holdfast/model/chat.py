@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -141,11 +141,6 @@ def chat_form(tokenizer: Any) -> ChatForm:
             "use a model with an ordinary template, or remove it to be asked in the paper's form"
         )
     ending = _ids(tokenizer, after)
-    pieces = _pieces(tokenizer, texts, _ANSWER, ("", " ")) or _Pieces(
-        tuple(_ids(tokenizer, before)),
-        tuple(_ids(tokenizer, user_end)),
-        tuple(_ids(tokenizer, invocation)),
-    )
     stops = _stops(tokenizer, ending[:1])
     if not invocation.strip() or not stops:
         raise HoldfastError(
@@ -153,17 +148,9 @@ def chat_form(tokenizer: Any) -> ChatForm:
             "(add_generation_prompt changes nothing); use a model with an ordinary template"
         )
     end = ending[0] if ending and ending[0] in stops else min(stops)
-    return ChatForm(
-        tokenizer,
-        prefix=pieces.prefix,
-        user_end=pieces.user_end,
-        invocation=pieces.invocation,
-        end=end,
-        stops=stops,
-        boxed=False,
-        question_place=pieces.question_place,
-        answer_place=pieces.answer_place,
-    )
+    alone = [tuple(_ids(tokenizer, text)) for text in (before, user_end, invocation)]
+    form = ChatForm(tokenizer, alone[0], alone[1], alone[2], end, stops, boxed=False)
+    return _as_in_whole(form, texts, _ANSWER, ("", " "))
 
 
 def turns(tokenizer: Any) -> tuple[str, str, str]:
@@ -219,42 +206,33 @@ def _rendered(tokenizer: Any) -> tuple[str, str, str]:
     return bare, asked, answered
 
 
-@dataclass(frozen=True)
-class _Pieces:
-    """The tokens of a form's fixed parts, as in the whole text, and the places of its two texts."""
+def _as_in_whole(
+    form: ChatForm, texts: tuple[str, str, str], answer: str, leads: tuple[str, ...]
+) -> ChatForm:
+    """The form with the pieces that the whole text has, if the question's tokens are its own.
 
-    prefix: tuple[int, ...]
-    user_end: tuple[int, ...]
-    invocation: tuple[int, ...]
-    question_place: Place = Place()
-    answer_place: Place = Place()
-
-
-def _pieces(
-    tokenizer: Any, texts: tuple[str, str, str], answer: str, leads: tuple[str, ...]
-) -> _Pieces | None:
-    """The pieces of a form; None if the question shares a token with the text beside it.
-
-    texts: the three of :func:`_rendered`; answer: the answer in the third; leads: values of
-    ``Place.lead`` to try, in this order.
+    form: its pieces were tokenized alone; texts: the three of :func:`_rendered`; answer: the
+    answer in the third; leads: values of ``Place.lead`` to try, in this order.
     """
+    tokenizer = form.tokenizer
     bare, asked, answered = (_ids(tokenizer, text) for text in texts)
     places = [Place(before, lead) for lead in leads for before in ("", "\n")]
     if asked[: len(bare)] != bare:
-        return None
+        return form
     for place in places:
         question = _placed(tokenizer, _QUESTION, place)
         starts = [n for n in range(1, len(bare)) if bare[n : n + len(question)] == question]
         if len(starts) == 1:
             start, end = starts[0], starts[0] + len(question)
-            return _Pieces(
-                tuple(bare[:start]),
-                tuple(bare[end:]),
-                tuple(asked[len(bare) :]),
-                place,
-                _answer_place(tokenizer, asked, answered, answer, places),
+            return replace(
+                form,
+                prefix=tuple(bare[:start]),
+                user_end=tuple(bare[end:]),
+                invocation=tuple(asked[len(bare) :]),
+                question_place=place,
+                answer_place=_answer_place(tokenizer, asked, answered, answer, places),
             )
-    return None
+    return form
 
 
 def _answer_place(
@@ -280,24 +258,11 @@ def _paper_form(tokenizer: Any) -> ChatForm:
     bare = f"Question: {_QUESTION}\n"
     answer = f"\\boxed{{{_ANSWER}}}"
     texts = (bare, f"{bare}Answer:", f"{bare}Answer: {answer}")
-    pieces = _pieces(tokenizer, texts, answer, (" ", "")) or _Pieces(
-        tuple(_ids(tokenizer, "Question:")),
-        tuple(_ids(tokenizer, "\n")),
-        tuple(_ids(tokenizer, "Answer:")),
-        Place(lead=" "),
-        Place(lead=" "),
-    )
-    return ChatForm(
-        tokenizer,
-        prefix=(*begin, *pieces.prefix),
-        user_end=pieces.user_end,
-        invocation=pieces.invocation,
-        end=min(stops),
-        stops=stops,
-        boxed=True,
-        question_place=pieces.question_place,
-        answer_place=pieces.answer_place,
-    )
+    alone = [tuple(_ids(tokenizer, text)) for text in ("Question:", "\n", "Answer:")]
+    place, end = Place(lead=" "), min(stops)
+    form = ChatForm(tokenizer, alone[0], alone[1], alone[2], end, stops, True, place, place)
+    form = _as_in_whole(form, texts, answer, (" ", ""))
+    return replace(form, prefix=(*begin, *form.prefix))
 
 
 def _stops(tokenizer: Any, ending: list[int]) -> frozenset[int]:

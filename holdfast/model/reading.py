@@ -139,7 +139,6 @@ class PromptReader:
         self,
         prompts: Sequence[Sequence[int]],
         depths: Sequence[int],
-        batch: int = 64,
         report: Callable[[int, int], None] = lambda *_: None,
     ) -> list[torch.Tensor]:
         """The hidden states of prompts that :meth:`read` would keep: [len(depths), tokens, d] each.
@@ -150,7 +149,7 @@ class PromptReader:
         states: dict[int, torch.Tensor] = {}
         self.ensure_prefix()  # before the model is cut
         with shallow(self.model, max(depths) + 1):  # the last layer's states are normalised
-            for places in batches_by_length(list(map(len, prompts)), batch):
+            for places in batches_by_length(list(map(len, prompts)), 64):
                 hidden = self.hidden([prompts[place] for place in places])
                 for row, place in enumerate(places):
                     states[place] = _states_at(depths, hidden, row, len(prompts[place]))
