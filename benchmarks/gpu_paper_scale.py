@@ -63,6 +63,7 @@ def random_backbone(shape: dict[str, int], words: int, tokenizer: Any, device: s
     with torch.random.fork_rng(), torch.device(device):
         torch.manual_seed(0)
         model = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    torch.backends.cuda.enable_cudnn_sdp(False)  # as load_backbone does
     return Backbone(model, tokenizer)
 
 

@@ -24,7 +24,14 @@ from torch import Tensor
 
 from holdfast.anchors.base import Anchor, Needs, State, Step, TaskEnd, TaskStart, Update
 from holdfast.core import config as core_config
-from holdfast.model.curvature import Curvature, KroneckerFactors, from_named, mixed, named, placed
+from holdfast.model.curvature import (
+    Curvature,
+    KroneckerFactors,
+    from_named,
+    map_tensors,
+    mix,
+    named_tensors,
+)
 
 
 class KroneckerFisher(Anchor):
@@ -107,7 +114,7 @@ class KroneckerFisher(Anchor):
             f"{part} {name}": tensor
             for part in _CURVATURES
             if part in state
-            for name, tensor in named(state[part]).items()
+            for name, tensor in named_tensors(state[part]).items()
         }
         return curvatures | {name: state[name] for name in ("ratio", "items") if name in state}
 
@@ -139,8 +146,8 @@ def _mean(
     """The mean of two curvatures, weighted by their counts of items, on ``device``."""
     if first is None or second is None:
         only = second if first is None else first
-        return None if only is None else placed(only, lambda part: part.to(device))
-    return mixed(first, second, first_count / (first_count + second_count), device)
+        return None if only is None else map_tensors(only, lambda part: part.to(device))
+    return mix(first, second, first_count / (first_count + second_count), device)
 
 
 def quadratic_form(updates: Mapping[str, Update], curvature: Curvature) -> Tensor:

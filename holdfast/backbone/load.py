@@ -20,7 +20,12 @@ from holdfast.backbone.model import Backbone
 from holdfast.core.errors import HoldfastError, reason_of
 from holdfast.core.hub import hub_or_cache
 from holdfast.core.processes import local_rank, world_size
-from holdfast.model.check import check_all_read, check_tokenizer, check_weights, refuse_pipes
+from holdfast.model.check import (
+    check_all_weights_loaded,
+    check_tokenizer,
+    check_weights,
+    refuse_pipes,
+)
 from holdfast.model.fetch import fetch, has_short_name
 from holdfast.model.quiet import quiet
 
@@ -31,6 +36,7 @@ _WORTH_IT = 1.0  # of float32's time; CPUs take about 0.5 of it, or far more tha
 def load_backbone(config: Backbone.Config | None = None) -> Backbone:
     """Load the backbone that a configuration names; fetch one with a short name if it is not here.
 
+    Its GPU, if it is on one, becomes the process's default, and cuDNN's attention is turned off.
     Raises HoldfastError with one line: unknown name or revision, a short name that cannot be
     fetched, no tokenizer beside the model, no such device, an attention or a package that is not
     available, an adapter instead of a model.
@@ -57,7 +63,7 @@ def load_backbone(config: Backbone.Config | None = None) -> Backbone:
             dtype=dtype,
             trust_remote_code=False,
             use_safetensors=True,  # other formats can hold code
-            ignore_mismatched_sizes=True,  # check_all_read reports them
+            ignore_mismatched_sizes=True,  # check_all_weights_loaded reports them
             output_loading_info=True,
             **_revision(config.name, config.revision),
             **options,
@@ -65,13 +71,18 @@ def load_backbone(config: Backbone.Config | None = None) -> Backbone:
     model, info = loaded
     if getattr(model, "_hf_peft_config_loaded", False):
         raise _is_adapter(config.name)
-    check_all_read(f"backbone.name = {config.name}", info)
+    check_all_weights_loaded(f"backbone.name = {config.name}", info)
     if dtype == torch.float64 and multiplies_in_groups(model):
         model.set_experts_implementation("eager")  # torch has no grouped product in float64
     if config.quantization != "none":
         _keep_gradients(model)
     else:
         model = model.to(device)
+    if device.type == "cuda":
+        torch.cuda.set_device(model.device)
+        # It reportedly plans for tens of milliseconds at every new length, which most steps have,
+        # and gains nothing on sequences of a few hundred tokens.
+        torch.backends.cuda.enable_cudnn_sdp(False)
     return Backbone(model, tokenizer)
 
 

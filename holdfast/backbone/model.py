@@ -66,7 +66,7 @@ class Backbone:
         checkpointing: bool = False  # keep each layer's input only; compute layers twice a step
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
-        """Take a loaded model; on a GPU, make that the default and turn off cuDNN's attention.
+        """Take a loaded model.
 
         Raises HoldfastError if the logits are not head(last hidden state), if the model is not
         causal, or if its tokenizer has more tokens than its embedding has rows.
@@ -75,11 +75,6 @@ class Backbone:
         self.tokenizer = tokenizer
         self.head = model.get_output_embeddings()
         self.device: torch.device = next(model.parameters()).device
-        if self.device.type == "cuda":
-            torch.cuda.set_device(self.device)
-            # It reportedly plans for tens of milliseconds at every new length, which most steps
-            # have, and gains nothing on sequences of a few hundred tokens.
-            torch.backends.cuda.enable_cudnn_sdp(False)
         self.seed_token: int | None = None
         self._workspace: LoraWorkspace | None = None
         self._mode: str | None = None
@@ -143,11 +138,6 @@ class Backbone:
         masters = settings.merge_precision == "float32"
         self._workspace = LoraWorkspace(adapted, more=more, masters=masters)
         self._workspace.given_start_is_used()
-        self._dropouts = [
-            module
-            for layer in self._workspace.layers.values()
-            for module in layer.module.lora_dropout.children()
-        ]
         self.model.eval()
         if checkpointing:
             checkpoint_blocks(self.model)
@@ -159,8 +149,9 @@ class Backbone:
 
     @property
     def workspace(self) -> LoraWorkspace:
-        """The factors of the adapted maps, after :meth:`adapt`."""
-        assert self._workspace is not None, "not adapted"
+        """The factors of the adapted maps. Raises HoldfastError before :meth:`adapt`."""
+        if self._workspace is None:
+            raise HoldfastError("the backbone has no LoRA layers to train; call adapt() first")
         return self._workspace
 
     @contextmanager
@@ -201,15 +192,17 @@ class Backbone:
         dropout: whether passes drop inputs of the LoRA layers; nothing else is dropped.
         """
         assert self._mode is None, f"learning while {self._mode}"
+        maps = [layer.module for layer in self.workspace.layers.values()]
+        dropouts = [module for layer in maps for module in layer.lora_dropout.children()]
         self._mode = "learning"
         try:
             with torch.enable_grad():
-                for module in self._dropouts:
+                for module in dropouts:
                     module.training = dropout
                 yield
         finally:
             self._mode = None
-            for module in self._dropouts:
+            for module in dropouts:
                 module.training = False
 
     def merge_and_unload(self) -> None:

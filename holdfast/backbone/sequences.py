@@ -92,7 +92,7 @@ def collate(
             list(chain.from_iterable(map(range, starts, map(int.__add__, starts, lengths)))),
         ]
     )
-    inputs, targets, places = sent(host, device)
+    inputs, targets, places = to_device(host, device)
     full = len(inputs) == len(lengths) * longest
     return Batch(inputs, targets, None if full else places, lengths, shard)
 
@@ -111,7 +111,7 @@ def batches_by_length(
         remaining = remaining[:-rows]
 
 
-def sent(host: Tensor, device: torch.device) -> Tensor:
+def to_device(host: Tensor, device: torch.device) -> Tensor:
     """Copy to a device without blocking the host."""
     return (host.pin_memory() if device.type == "cuda" else host).to(device, non_blocking=True)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from holdfast.backbone.generation.greedy import batches
 from holdfast.backbone.model import Backbone
-from holdfast.backbone.sequences import collate, sent
+from holdfast.backbone.sequences import collate, to_device
 
 # Rows of logits in memory at a time: 600 MiB over 150k tokens in bfloat16.
 POSITIONS_AT_ONCE = 2048
@@ -59,7 +59,7 @@ def _argmax_from(backbone: Backbone, sequences: list[list[int]], first: list[int
         for start, begin, length in zip(starts, first, batch.lengths, strict=False)
         for row in range(start + begin, start + length)
     ]
-    states = backbone.states(batch)[sent(torch.tensor(positions), backbone.device)]
+    states = backbone.states(batch)[to_device(torch.tensor(positions), backbone.device)]
     return [
         backbone.logits(states[start : start + POSITIONS_AT_ONCE]).argmax(dim=-1)
         for start in range(0, len(states), POSITIONS_AT_ONCE)

@@ -15,7 +15,7 @@ from holdfast.core.files import write_json
 from holdfast.core.processes import run_on_rank_zero
 from holdfast.learning.config import RunConfig
 from holdfast.model.fetch import lasting_name
-from holdfast.model.template import texts_of
+from holdfast.model.template import texts_sha256
 from holdfast.results.record import CONFIG_FILE, Description, is_described
 from holdfast.streams import Stream
 from holdfast.streams.item import quoted
@@ -57,7 +57,7 @@ class Identity:
             return {}
         if self._tokenizer is None:
             self._tokenizer = load_tokenizer(backbone.name, backbone.revision)
-        return {"chat_template": texts_of(settings, self._tokenizer)}
+        return {"chat_template": texts_sha256(settings, self._tokenizer)}
 
     def sha256(self, backbone_fingerprint: str) -> str:
         """The sha256 of :meth:`numbers`, which is the trajectory's identity."""

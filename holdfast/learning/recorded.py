@@ -15,7 +15,7 @@ from holdfast.learning.config import RunConfig
 from holdfast.learning.continuation import history, restore_learner
 from holdfast.learning.learner import Learner
 from holdfast.learning.state import Commit, Store, factors_file
-from holdfast.model.template import texts_of
+from holdfast.model.template import texts_sha256
 from holdfast.results.record import CONFIG_FILE, Description
 
 
@@ -104,8 +104,8 @@ class Recorded:
                 f"{self.directory}: was learned by a backbone with other weights than "
                 f"{self.config.backbone.name} has here; give it the same ones"
             )
-        template = self.config.template
-        if template.form == "chat" and texts_of(template, backbone.tokenizer) != self.chat_template:
+        template, tokenizer = self.config.template, backbone.tokenizer
+        if template.form == "chat" and texts_sha256(template, tokenizer) != self.chat_template:
             raise HoldfastError(
                 f"{self.directory}: was learned in another chat template than "
                 f"{self.config.backbone.name} has here; give it the same one"

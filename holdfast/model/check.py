@@ -60,7 +60,7 @@ def check_tokenizer(directory: str | Path) -> None:
         )
 
 
-def check_all_read(name: str | Path, info: Mapping[str, Any]) -> None:
+def check_all_weights_loaded(name: str | Path, info: Mapping[str, Any]) -> None:
     """Raise HoldfastError if a model's files lack weights, which are then drawn at random.
 
     name: the model's; info: what ``from_pretrained`` returns with ``output_loading_info`` and

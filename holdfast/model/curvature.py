@@ -39,13 +39,13 @@ class KroneckerFactors:
 Curvature = Mapping[str, KroneckerFactors]
 
 
-def mixed(
+def mix(
     past: Curvature, new: Curvature, decay: float, device: torch.device
 ) -> dict[str, KroneckerFactors]:
     """``decay past + (1 - decay) new`` for S and for G of every map, on ``device``."""
 
-    def mix(*moments: Moment) -> Moment:
-        first, second = (_placed(moment, lambda tensor: tensor.to(device)) for moment in moments)
+    def mixture_of(*moments: Moment) -> Moment:
+        first, second = (_mapped(moment, lambda tensor: tensor.to(device)) for moment in moments)
         return first.mixed(second, decay)
 
     inputs: dict[int, Moment] = {}  # by id: maps that read one tensor share their S
@@ -53,28 +53,31 @@ def mixed(
     for name, factors in new.items():
         key = id(factors.inputs)
         if key not in inputs:
-            inputs[key] = mix(past[name].inputs, factors.inputs)
-        mixture[name] = KroneckerFactors(inputs[key], mix(past[name].outputs, factors.outputs))
+            inputs[key] = mixture_of(past[name].inputs, factors.inputs)
+        outputs = mixture_of(past[name].outputs, factors.outputs)
+        mixture[name] = KroneckerFactors(inputs[key], outputs)
     return mixture
 
 
-def placed(curvature: Curvature, place: Callable[[Tensor], Tensor]) -> dict[str, KroneckerFactors]:
-    """Apply ``place``, which may copy to another device, to every tensor."""
+def map_tensors(
+    curvature: Curvature, change: Callable[[Tensor], Tensor]
+) -> dict[str, KroneckerFactors]:
+    """Apply ``change``, such as a copy to another device, to every tensor."""
     inputs: dict[int, Moment] = {}
     moved = {}
     for name, factors in curvature.items():
         key = id(factors.inputs)
         if key not in inputs:
-            inputs[key] = _placed(factors.inputs, place)
-        moved[name] = KroneckerFactors(inputs[key], _placed(factors.outputs, place))
+            inputs[key] = _mapped(factors.inputs, change)
+        moved[name] = KroneckerFactors(inputs[key], _mapped(factors.outputs, change))
     return moved
 
 
-def _placed(moment: Moment, place: Callable[[Tensor], Tensor]) -> Moment:
-    return moment_of({key: place(part) for key, part in moment.parts().items()})
+def _mapped(moment: Moment, change: Callable[[Tensor], Tensor]) -> Moment:
+    return moment_of({key: change(part) for key, part in moment.parts().items()})
 
 
-def named(curvature: Curvature) -> dict[str, Tensor]:
+def named_tensors(curvature: Curvature) -> dict[str, Tensor]:
     """The tensors by name, for a file; an S that several maps share is in it once.
 
     The keys are ``S MAP`` and ``G MAP``, each with the name of the moment's part after the letter,
@@ -93,7 +96,7 @@ def named(curvature: Curvature) -> dict[str, Tensor]:
 
 
 def from_named(tensors: Mapping[str, Tensor]) -> dict[str, KroneckerFactors]:
-    """The inverse of :func:`named`, in any order; KeyError if a tensor is missing or unknown."""
+    """The inverse of :func:`named_tensors`; KeyError if a tensor is missing or unknown."""
     parts: dict[tuple[str, str], dict[str, Tensor]] = {}
     firsts: dict[str, str] = {}
     for key, tensor in tensors.items():

@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Dynami
 from transformers.pytorch_utils import Conv1D
 
 from holdfast.core.errors import HoldfastError, reason_of
-from holdfast.model.check import check_all_read, check_directory
+from holdfast.model.check import check_all_weights_loaded, check_directory
 from holdfast.model.fetch import find
 from holdfast.model.quiet import quiet
 from holdfast.model.targets import text_part
@@ -39,12 +39,12 @@ def load_model(name: str | Path) -> tuple[Any, Any]:
             dtype=torch.float32,
             use_safetensors=True,
             local_files_only=True,
-            ignore_mismatched_sizes=True,  # check_all_read reports them
+            ignore_mismatched_sizes=True,  # check_all_weights_loaded reports them
             output_loading_info=True,
         )
         tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
     model, info = loaded
-    check_all_read(directory, info)
+    check_all_weights_loaded(directory, info)
     if not maps_of_layers(model):
         raise HoldfastError(
             f"{directory}: cannot be adapted: the layers of its {type(model).__name__} hold no "

@@ -28,7 +28,7 @@ def template_for(settings: Template.Config, model: Stopping) -> Template:
     return template
 
 
-def texts_of(settings: Template.Config, tokenizer: Any) -> str:
+def texts_sha256(settings: Template.Config, tokenizer: Any) -> str:
     """The sha256 of the texts that a template puts around a question and its answer."""
     form = template_of(settings, tokenizer).form
     opening = [form.opening] if form.opening else []

@@ -23,7 +23,7 @@ from holdfast.backbone.checkpointing import checkpoint_blocks
 from holdfast.backbone.curvature import CurvatureData, curvature_of
 from holdfast.backbone.model import Backbone
 from holdfast.backbone.sequences import Batch, collate
-from holdfast.model.curvature import CurvatureConfig, named
+from holdfast.model.curvature import CurvatureConfig, named_tensors
 from holdfast.model.lora import LoraSettings
 from tests.exports.exported import configured, facts, family, saved
 from tests.tiny import (
@@ -122,7 +122,7 @@ def test_curvature_is_the_same_to_the_bit(kind: str) -> None:
         with backbone.learning():
             data = CurvatureData(backbone, layers, short_sequences(6), CurvatureConfig(), draw)
             curvature = curvature_of(data)
-        curvatures.append(list(named(curvature).values()))
+        curvatures.append(list(named_tensors(curvature).values()))
     assert same(*curvatures) and curvatures[0][0].any()
 
 

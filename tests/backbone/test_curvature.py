@@ -22,8 +22,8 @@ from holdfast.model.curvature import (
     CurvatureConfig,
     KroneckerFactors,
     from_named,
-    mixed,
-    named,
+    mix,
+    named_tensors,
 )
 from holdfast.model.lora import LoraSettings, LoraWorkspace
 from reference.curvature import kronecker_factors
@@ -242,7 +242,7 @@ def test_a_curvature_goes_through_a_file(width: int) -> None:
     backbone, _ = adapted()
     config = CurvatureConfig(exact_up_to=width, eigenpairs=3)
     curvature = measured(backbone, short_sequences(4), config, DRAW)
-    tensors = named(curvature)
+    tensors = named_tensors(curvature)
     # Maps that read one tensor have one S: it is written once.
     assert len({id(t) for t in tensors.values()}) == len(tensors)
     # A file gives them back in another order.
@@ -261,7 +261,7 @@ def test_a_curvature_goes_through_a_file(width: int) -> None:
 def test_a_mean_of_two_curvatures() -> None:
     _, adapters = adapted()
     first, second = (random_curvature(adapters, seed) for seed in (1, 2))
-    mean = mixed(first, second, 0.25, torch.device("cpu"))
+    mean = mix(first, second, 0.25, torch.device("cpu"))
     for name, factors in mean.items():
         for side in ("inputs", "outputs"):
             parts = (getattr(each[name], side).dense() for each in (first, second))

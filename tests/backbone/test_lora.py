@@ -215,6 +215,14 @@ def test_masks_belong_to_their_seed_and_nothing_else_is_dropped() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_nothing_is_learned_without_an_adapter() -> None:
+    backbone = exact_backbone()
+    with pytest.raises(HoldfastError, match=r"call adapt\(\) first"), backbone.learning():
+        pass
+    with backbone.answering():
+        assert not torch.is_grad_enabled()
+
+
 def test_wrong_targets_and_ranks_are_named() -> None:
     with pytest.raises(HoldfastError, match="no linear map of this backbone is named nothing"):
         adapted(exact_backbone(), ("nothing",))
