@@ -89,7 +89,7 @@ def learn_lesson(
     passes = [0] * len(taught)
     learned = [False] * len(taught)
     with adapted(reader.model):
-        parameters = [factor for pair in factors(reader.model).values() for factor in pair]
+        parameters = list(factors(reader.model).values())
         optimizer = torch.optim.AdamW(parameters, lr=settings.lr, weight_decay=0.0)
         while places := _next(passes, learned, settings, draw) or _unsure(
             reader, taught, passes, settings

@@ -13,11 +13,12 @@ from peft.tuners.lora import LoraLayer
 from transformers.pytorch_utils import Conv1D
 
 from holdfast.model.load import maps_of_layers
+from holdfast.model.lora import lora_layers, parameters_of
 from holdfast.model.targets import layer_of
 
 State = dict[str, torch.Tensor]  # "<module>.lora_A" [r, d_in], "<module>.lora_B" [d_out, r]
 _NAME = "default"
-_A, _B = ".lora_A", ".lora_B"
+_A = ".lora_A"
 
 
 @dataclass(frozen=True)
@@ -104,38 +105,27 @@ def _switch(model: Any, *, on: bool) -> None:
             module.enable_adapters(on)
 
 
-def factors(model: Any) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-    """``lora_A`` [r, d_in] and ``lora_B`` [d_out, r] of every adapted map, by its name."""
-    weights: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
-    for name, module in model.named_modules():
-        if isinstance(module, LoraLayer):
-            lora_a: Any = module.lora_A[_NAME]
-            lora_b: Any = module.lora_B[_NAME]
-            weights[name] = lora_a.weight, lora_b.weight
-    return weights
+def factors(model: Any) -> State:
+    """The live factors of every adapted map, ``lora_A`` before ``lora_B``."""
+    return parameters_of(lora_layers(model, _NAME))
 
 
 def reset(model: Any, generator: torch.Generator) -> None:
     """Draw ``lora_A`` anew (standard deviation 1/sqrt(d_in)) and set ``lora_B`` to zero."""
     with torch.no_grad():
-        for lora_a, lora_b in factors(model).values():
-            drawn = torch.randn(lora_a.shape, generator=generator)
-            lora_a.copy_(drawn / lora_a.shape[1] ** 0.5)
-            lora_b.zero_()
+        for layer in lora_layers(model, _NAME).values():
+            drawn = torch.randn(layer.lora_A.shape, generator=generator)
+            layer.lora_A.copy_(drawn / layer.lora_A.shape[1] ** 0.5)
+            layer.lora_B.zero_()
 
 
 def state_of(model: Any, dtype: torch.dtype = torch.float32) -> State:
     """Copy all factors."""
-    state = {}
-    for name, (lora_a, lora_b) in factors(model).items():
-        state[f"{name}{_A}"] = lora_a.detach().to(dtype, copy=True)
-        state[f"{name}{_B}"] = lora_b.detach().to(dtype, copy=True)
-    return state
+    return {name: part.detach().to(dtype, copy=True) for name, part in factors(model).items()}
 
 
 def load_state(model: Any, state: Mapping[str, torch.Tensor]) -> None:
     """Copy a state of the same shape into the factors; KeyError if a factor is missing."""
     with torch.no_grad():
-        for name, (lora_a, lora_b) in factors(model).items():
-            lora_a.copy_(state[f"{name}{_A}"])
-            lora_b.copy_(state[f"{name}{_B}"])
+        for name, part in factors(model).items():
+            part.copy_(state[name])

@@ -119,6 +119,24 @@ class LoraFactors:
         return weight
 
 
+def lora_layers(model: Any, adapter: str) -> dict[str, LoraFactors]:
+    """The maps that an adapter of a model is on, by name."""
+    return {
+        name: LoraFactors(module, adapter)
+        for name, module in model.named_modules()
+        if isinstance(module, LoraLayer) and adapter in module.lora_A
+    }
+
+
+def parameters_of(layers: Mapping[str, LoraFactors]) -> dict[str, Tensor]:
+    """The live factors of adapted maps: ``MODULE.lora_A`` and ``MODULE.lora_B``."""
+    return {
+        f"{name}.{part}": getattr(layer, part)
+        for name, layer in layers.items()
+        for part in ("lora_A", "lora_B")
+    }
+
+
 class LoraWorkspace:
     """The trainable factors of a PEFT model, and its frozen matrices.
 
@@ -159,11 +177,7 @@ class LoraWorkspace:
             )
         self.adapter: str = names[0]
         base = model.get_base_model()
-        self.layers: dict[str, LoraFactors] = {
-            name: LoraFactors(module, self.adapter)
-            for name, module in base.named_modules()
-            if isinstance(module, LoraLayer) and self.adapter in module.lora_A
-        }
+        self.layers = lora_layers(base, self.adapter)
         self._check(base)
         self._start_is_given = True
         self._masters: dict[str, Tensor] = {}
@@ -212,12 +226,7 @@ class LoraWorkspace:
 
     def parameters(self) -> dict[str, Tensor]:
         """The live trainable parameters: ``MODULE.lora_A``, ``MODULE.lora_B``, and ``more``."""
-        factors = {
-            f"{name}.{part}": getattr(layer, part)
-            for name, layer in self.layers.items()
-            for part in ("lora_A", "lora_B")
-        }
-        return {**factors, **self._more}
+        return {**parameters_of(self.layers), **self._more}
 
     def copied(self) -> dict[str, Tensor]:
         """Copies of the trainable parameters, by name."""

@@ -77,12 +77,7 @@ class Rehearsal(Steps):
         report(done, total): own texts that the untouched model has read, here and only once.
         """
         reset(reader.model, generator(seed, "lora_A"))
-        parameters = {
-            f"{name}.lora_{side}": tensor
-            for name, pair in factors(reader.model).items()
-            for side, tensor in zip("AB", pair, strict=True)
-        }
-        super().__init__(parameters, settings, len(facts), seed)
+        super().__init__(factors(reader.model), settings, len(facts), seed)
         self._reader, self._facts, self._settings = reader, facts, settings
         self._own = {
             kind: [Turn(text.question, text.answer) for text in own.get(kind, ())]

@@ -72,7 +72,7 @@ def test_a_step_minimizes_the_plain_loss(tokens: int) -> None:
     run = run_of(reader, settings)
     drawn = torch.Generator().manual_seed(3)
     with torch.no_grad():
-        for _, lora_b in factors(reader.model).values():
+        for lora_b in list(factors(reader.model).values())[1::2]:
             lora_b.copy_(torch.randn(lora_b.shape, generator=drawn) / 8)
     draw = random.Random(derive(5, "consolidation", 0))
     chosen = [facts_for(reader)[place] for place in run.fact_numbers()]
@@ -100,7 +100,7 @@ def test_a_step_minimizes_the_plain_loss(tokens: int) -> None:
             apart.append((p * (p.log() - q.log())).sum(1))
         fit, kl = torch.stack(fits).mean(), torch.cat(apart).mean()
         total = fit + settings.weight * kl
-        parameters = [factor for pair in factors(reader.model).values() for factor in pair]
+        parameters = list(factors(reader.model).values())
         gradients = torch.autograd.grad(total, parameters)
     norm = torch.stack([gradient.norm() for gradient in gradients]).norm()
     assert kl > 0.01
