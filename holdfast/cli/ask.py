@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 REFUSED, NOT_TAUGHT = 2, 3  # exit statuses
 _MOST = 20  # questions that /forgotten lists
+# A fact's question ends at the last ? before a blank, or else at the first ?, or else before =.
+_FACT = (r"(.*\?)\s+(.+)", r"(.*?\?)(.+)", r"([^=]+)=(.+)")
 _HELP = """\
 Write a question; what was not taught is answered by the model itself, and marked. A line that begins with / is a command:
   /teach QUESTION? ANSWER   teach a fact, or correct one; QUESTION = ANSWER if it has no ?
@@ -192,12 +194,10 @@ def _teach(memory: Memory, fact: str) -> str:
     from holdfast.memory.detached import start_learning
     from holdfast.memory.telling import outcome_lines
 
-    question, mark, answer = (part.strip() for part in fact.partition("?"))
-    question += mark
-    if not answer:
-        question, _, answer = (part.strip() for part in fact.partition("="))
-    if not question or not answer:
+    parts = (re.fullmatch(form, fact.strip(), re.DOTALL) for form in _FACT)
+    if not (match := next(filter(None, parts), None)):
         raise HoldfastError("/teach takes a question and its answer: /teach Who rings? Ada")
+    question, answer = map(str.strip, match.groups())
     try:
         with WorkBars() as report:
             return "\n".join(outcome_lines(memory.learn([(question, answer)], report=report)))

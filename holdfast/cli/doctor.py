@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import re
@@ -237,9 +238,10 @@ def _print_prediction(
 def bytes_of(text: str) -> int:
     """The bytes that ``24GiB``, ``24GB`` or ``24`` (GiB) name; HoldfastError for other text."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
-    if match is None or match[2] not in _UNITS:
-        raise HoldfastError(f"--memory {text}: is no size; write for example 24GiB or 80GB")
-    return int(float(match[1]) * _UNITS[match[2]])
+    size = float(match[1]) * _UNITS.get(match[2], math.inf) if match else math.inf
+    if not math.isfinite(size):
+        raise HoldfastError(f"--memory {text:.40}: is no size; write for example 24GiB or 80GB")
+    return int(size)
 
 
 def _predicted(config: RunConfig, device: str, available: int | None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,7 +50,7 @@ def _numbers(which: str) -> range | None:
         return None
     first, dash, last = which.partition("-")
     last = last if dash else first
-    are_numbers = all(text.isascii() and text.isdecimal() for text in (first, last))
+    are_numbers = all(re.fullmatch("[0-9]{1,18}", text) for text in (first, last))
     if are_numbers and int(first) <= int(last):
         return range(int(first), int(last) + 1)
     raise HoldfastError(f"--cancel: {which!r:.40} is no lesson; give 3, 3-9 or all")

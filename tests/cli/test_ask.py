@@ -70,6 +70,26 @@ def test_answers_are_marked_unless_the_weights_give_them(chat_memory: Path) -> N
     assert "marked" in respond(memory, "/help") and "/teach" in respond(memory, "/help")
 
 
+@pytest.mark.parametrize(
+    ("fact", "question", "answer"),
+    [
+        ('Who said "Why?" first? Ada', 'Who said "Why?" first?', "Ada"),
+        ("What did he say? Really?", "What did he say?", "Really?"),
+        ("Who is it?Ada = Bo", "Who is it?", "Ada = Bo"),
+        (" The motto =  Why? ", "The motto", "Why?"),
+    ],
+)
+def test_where_a_question_ends(
+    fact: str, question: str, answer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = Memory("nowhere")
+    taught: list[object] = []
+    monkeypatch.setattr(memory, "learn", lambda facts, **_: taught.append(facts))
+    monkeypatch.setattr("holdfast.memory.telling.outcome_lines", lambda _: [])
+    respond(memory, f"/teach {fact}")
+    assert taught == [[(question, answer)]]
+
+
 def test_teaching_and_what_is_missed(
     chat_memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -214,3 +214,9 @@ def test_what_a_run_would_refuse_is_refused(holdfast, words, message):
 )
 def test_sizes(text, size):
     assert verb.bytes_of(text) == size
+
+
+@pytest.mark.parametrize("text", ["9" * 400, "9" * 300 + "TiB", "0 EiB", "-1", ""])
+def test_no_sizes(text):
+    with pytest.raises(HoldfastError, match="is no size; write for example 24GiB"):
+        verb.bytes_of(text)

@@ -161,7 +161,8 @@ def test_cancelling_from_the_command_line(directory: Path, tmp_path: Path, holdf
     assert [state.name for state in lesson_states(directory)] == ["1", "task 0", "task 2"]
     for wrong, message in (("1", "lesson 1 is learned"),
                            ("9", "there is no lesson 9; 3 are on file"),
-                           ("2-1", "give 3, 3-9 or all"), ("x", "give 3, 3-9 or all")):  # fmt: skip
+                           ("2-1", "give 3, 3-9 or all"),
+                           ("9" * 4301, "is no lesson"), ("x", "give 3, 3-9 or all")):  # fmt: skip
         refused = holdfast("lessons", directory, "--cancel", wrong)
         assert refused.status == 2 and message in refused.err and refused.err.count("\n") == 1
     assert len(holdfast("lessons", directory, "--cancel", "all").out.splitlines()) == 2

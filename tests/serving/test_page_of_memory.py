@@ -206,3 +206,6 @@ def test_a_key_and_that_nothing_taught_can_run(
         expect(page).to_have_url(f"{server.url}/")
         page.reload()
         expect(page.locator("#facts tbody tr")).to_have_count(15)
+        server.process.kill()
+        expect(page.locator("#state")).to_have_text("The server does not answer.", timeout=10_000)
+        page.get_by_label("Show facts with these words").fill("11?")

@@ -235,6 +235,7 @@ async function forget(fact, button) {
 }
 
 function showFacts() {
+  if (!latest) return; // the server does not answer
   const words = by("filter").value.toLocaleLowerCase();
   const has = (fact) => `${fact.question} ${fact.answer}`.toLocaleLowerCase().includes(words);
   const found = latest.facts.filter(has);
