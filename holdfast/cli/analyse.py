@@ -86,14 +86,14 @@ def write_analysis(
 
 
 def _dotted(lines: list[str]) -> dict[str, Any]:
-    from holdfast.core.config import apply_overrides
+    from holdfast.core.config import setting_value
 
     values = {}
     for line in lines:
         key, separator, text = line.partition("=")
         if not separator:
             raise HoldfastError(f"--where {line}: write KEY=VALUE, such as optim.lr=1e-3")
-        values[key] = apply_overrides({}, [f"value={text}"])["value"]
+        values[key] = setting_value(text)
     return values
 
 

@@ -10,6 +10,7 @@ import re
 import shlex
 from collections import defaultdict
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,7 @@ from packaging.requirements import Requirement
 from typer import Argument, Option
 
 from holdfast.cli.fetch import fetch_backbone
+from holdfast.cli.printing import say
 from holdfast.cli.progress import loading
 from holdfast.cli.run import configuration, dataset_of
 from holdfast.core.errors import HoldfastError
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from holdfast.backbone.model import Backbone
     from holdfast.learning.config import RunConfig
 
-_WIDTH = 17  # of the longest name, and a space
+_say = partial(say, width=17)  # of the longest name, and a space
 _UNITS = {"": 2**30} | {
     f"{letter}{unit}": base ** (place + 2)
     for place, letter in enumerate("mgt")
@@ -208,10 +210,6 @@ def _print_fast_paths(backbone: Backbone) -> None:
     _say("attention", "fused (sdpa)" if attention == "sdpa" else f"{attention}, not fused")
     cache = "with a cache of keys and values" if can_cache(backbone) else "without a cache, slowly"
     _say("generation", cache)
-
-
-def _say(label: str, text: str) -> None:
-    print(f"{label:<{_WIDTH}}{text}")
 
 
 def _print_prediction(

@@ -91,19 +91,18 @@ def proposed_facts(memory: Memory, source: str, writer: str | None) -> Proposed:
     """
     with loading():
         from holdfast.builders.documents import passages as read_passages
+        from holdfast.builders.endpoint import Endpoint
+        from holdfast.builders.load import text_model
         from holdfast.builders.proposals import Completing, Proposer, Way, Writing
-        from holdfast.cli.stream import text_model
         from holdfast.memory.contradictions import taken_for
         from holdfast.memory.documents import PROPOSALS, sorted_out
         from holdfast.model.cache import cache_directory
         from holdfast.model.fetch import fetch
 
     passages = read_passages(Path(source), _say_left_out)
-    url = writer if writer is not None and "://" in writer else None
     with loading(f"loading {writer or memory.model}"):
-        name = writer if writer is not None else str(fetch(memory.model))
-        model = text_model(name, url)
-    way: Way = Completing() if url is None else Writing()
+        model = text_model(writer if writer is not None else str(fetch(memory.model)))
+    way: Way = Writing() if isinstance(model, Endpoint) else Completing()
     with counting("reading", at_once=True) as report:
         proposed = Proposer(model, way, cache_directory() / PROPOSALS, memory.seed).propose(
             passages, report

@@ -207,17 +207,16 @@ def model_of(memory: Path, model: str | None) -> str:
 
 def _worded(memory: Memory, facts: Stream, count: int, writer: str | None) -> Stream:
     """The facts, each with ``count`` other wordings, by rules or by ``writer``'s model."""
-    from holdfast.cli.stream import text_model
-
     if writer is None:
         return memory.worded(facts, count)
     if not count:
         raise HoldfastError("--writer writes other wordings; say how many with --paraphrases N")
+    from holdfast.builders.load import text_model
     from holdfast.builders.paraphrases import ModelParaphraser
 
-    model = text_model(writer, writer if "://" in writer else None)
+    paraphraser = ModelParaphraser(text_model(writer), memory.seed)
     with counting("other wordings") as report:
-        return memory.worded(facts, count, ModelParaphraser(model, memory.seed), report)
+        return memory.worded(facts, count, paraphraser, report)
 
 
 def _file_facts(memory: Memory, facts: Stream | None, *, again: bool, as_json: bool) -> None:

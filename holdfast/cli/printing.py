@@ -100,6 +100,11 @@ class SafeConsole(Console):
                 yield Segment(escaped(segment.text), segment.style)
 
 
+def say(label: str, text: str, width: int = 13) -> None:
+    """Print a label and a text, aligned with the lines above."""
+    print(f"{label:<{width}}{text}")
+
+
 def print_table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
     """Print a table; its first column is left-aligned and folds, the others are right-aligned."""
     from rich.table import Table

@@ -11,6 +11,7 @@ from holdfast.cli import study
 from holdfast.cli.progress import loading
 from holdfast.cli.report import write_report
 from holdfast.cli.run import Track, configuration, dataset_of, refuse_unknown_tracker
+from holdfast.cli.verbs import Overrides
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ _MOST = 10
 
 def search(
     config: Annotated[str, Argument(help="A search's recipe or a YAML file.")],
-    overrides: study.Overrides = None,
+    overrides: Overrides = None,
     out: study.Out = None,
     store: study.Store = None,
     workers: study.Workers = None,

@@ -140,13 +140,14 @@ def memory_to_serve(memory: Path, model: str | None, *, teach: bool) -> Memory:
 def tell_waiting(memory: Path, *, teach: bool) -> None:
     """Print how many lessons are on file but not learned yet, if any."""
     from holdfast.memory.queue import waiting_lessons
+    from holdfast.streams.item import counted
 
     waiting = waiting_lessons(memory)
     if not waiting:
         return
-    lessons = f"{len(waiting)} lesson{'s' if len(waiting) > 1 else ''} on file"
-    facts = sum(state.facts for state in waiting)
+    lessons = f"{counted(len(waiting), 'lesson')} on file"
+    facts = counted(sum(state.facts for state in waiting), "fact")
     then = "learned now" if teach else f"not learned; holdfast learn {memory} learns them"
     then += f", holdfast lessons {memory} --cancel all drops them"
-    line = f"waiting: {lessons}, {facts} fact{'s' if facts > 1 else ''}; {then}"
+    line = f"waiting: {lessons}, {facts}; {then}"
     print(line, file=sys.stderr)

@@ -6,23 +6,20 @@ import os
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from typer import Argument, Option
 
 from holdfast.cli.learn import AnswerColumn, QuestionColumn
+from holdfast.cli.printing import say
 from holdfast.cli.progress import loading
 from holdfast.core.errors import HoldfastError
 from holdfast.memory.evaluation.scoring import evenly
-
-if TYPE_CHECKING:
-    from holdfast.builders.text_model import TextModel
 from holdfast.streams import Item, Stream
 
 Out = Annotated[Path, Option(help="The stream's directory; `run` takes it as stream.name.")]
 Layout = Literal["released", "jsonl", "datasets"]  # of a stream's directory
 Form = Literal["released", "jsonl", "datasets", "table"]  # formats of `convert`
-_WIDTH = 13
 FEW = 5
 # Parts of a stream's provenance; model: the one that filtered or wrote it.
 _PRINTED_KEYS = {"dataset_type", "writer", "model", "backbone", "seed"}
@@ -162,11 +159,6 @@ def print_example(question: str, answers: tuple[str, ...]) -> None:
     say("", f"{question} -> {accepted}")
 
 
-def say(label: str, text: str) -> None:
-    """Print a label and a text, aligned with the lines above."""
-    print(f"{label:<{_WIDTH}}{text}")
-
-
 def place_of(out: Path, layout: Layout) -> Path:
     """The path at which a stream is written: ``out``, or the layout's fixed name inside it."""
     from holdfast.streams.load import DATASET_IN_DIRECTORY, JSONL_IN_DIRECTORY
@@ -210,31 +202,3 @@ def print_stream(stream: Stream, place: Path) -> None:
     print(f"{stream.name}: {len(stream.tasks)} tasks, {items} items")
     print(f"fingerprint {stream.fingerprint}")
     print(place)
-
-
-def text_model(
-    backbone: str,
-    endpoint: str | None = None,
-    model: str | None = None,
-    concurrency: int | None = None,
-) -> TextModel:
-    """The model that writes text: the endpoint's if its URL is given, else the backbone.
-
-    model, concurrency: of the endpoint, which gets the key OPENAI_API_KEY; refused without one.
-    """
-    if endpoint is not None:
-        from holdfast.builders.endpoint import Endpoint
-
-        return Endpoint(endpoint, model, concurrency=concurrency or 16)
-    if model is not None or concurrency is not None:
-        option = "--model" if model is not None else "--concurrency"
-        raise HoldfastError(
-            f"{option} is for an endpoint; give its --endpoint URL, or leave it out"
-        )
-    from holdfast.backbone.load import load_backbone
-    from holdfast.backbone.model import Backbone
-    from holdfast.builders.local_model import BackboneModel
-    from holdfast.core.config import build
-
-    config = build(Backbone.Config, {"name": backbone}, source="--backbone")
-    return BackboneModel(load_backbone(config), backbone)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from typer import Argument, Option
+from typer import Option
 
 from holdfast.cli.progress import loading
 from holdfast.cli.run import values_of_file
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
 
 Kind = Literal["local", "ray", "slurm"]  # which executor advances the cells
-Overrides = Annotated[
-    list[str] | None, Argument(metavar="[KEY=VALUE]...", help="Dotted settings of all cells.")
-]
 Out = Annotated[Path | None, Option(help="The study's directory.")]
 Store = Annotated[
     Path | None, Option(help="Where trajectories lie; OUT/cells if unsaid. Studies may share.")
@@ -56,9 +53,9 @@ DryRun = Annotated[bool, Option("--dry-run", help="Print the plan, learn nothing
 
 def recipe_values(kind: Study, name: str) -> dict[str, Any]:
     """The values of a study's recipe, or of a YAML file; HoldfastError if it is neither."""
-    from holdfast.recipes import study, study_names
+    from holdfast.recipes import recipe_names, study
 
-    names = study_names(kind)
+    names = recipe_names(kind)
     return (
         study(kind, name) if name in names else values_of_file(name, f"a recipe of a {kind}", names)
     )

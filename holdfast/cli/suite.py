@@ -11,6 +11,7 @@ from holdfast.cli import study
 from holdfast.cli.progress import loading
 from holdfast.cli.report import write_report
 from holdfast.cli.run import Tasks, Track, configuration, dataset_of, refuse_unknown_tracker
+from holdfast.cli.verbs import Overrides
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 def suite(
     config: Annotated[str | None, Argument(help="A suite's recipe or a YAML file.")] = None,
-    overrides: study.Overrides = None,
+    overrides: Overrides = None,
     out: study.Out = None,
     methods: Annotated[
         str | None, Option(help="Only these tags, such as vanilla,replay_merge.")
@@ -131,7 +132,7 @@ def _of_recipe(
 
 
 def _grid(lines: list[str] | None) -> dict[str, list[Any]]:
-    from holdfast.core.config import apply_overrides, build
+    from holdfast.core.config import build, setting_value
     from holdfast.studies.recipe import Grid
 
     values: dict[str, Any] = {}
@@ -139,7 +140,7 @@ def _grid(lines: list[str] | None) -> dict[str, list[Any]]:
         key, _, text = line.partition("=")
         if key in values:
             raise HoldfastError(f"--grid: {key} is there twice; put its values in one list")
-        values[key] = apply_overrides({}, [f"value={text}"])["value"]
+        values[key] = setting_value(text)
     return build(Grid, {"grid": values}, source="--grid").grid
 
 

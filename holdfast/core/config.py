@@ -125,7 +125,7 @@ def apply_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> dict
             if not isinstance(place.get(parent, {}), dict):
                 raise HoldfastError(f'"{override}": {parent} is a value, not a section')
             place = place.setdefault(parent, {})
-        place[last] = _scalar(text)
+        place[last] = setting_value(text)
     return result
 
 
@@ -135,7 +135,7 @@ def as_override(key: str, value: Any) -> str:
     Raises HoldfastError for a value that cannot be written so, such as a date or NaN.
     """
     for text in _spellings(value):
-        if _scalar(text) == value:
+        if setting_value(text) == value:
             return f"{key}={text}"
     raise HoldfastError(f"{key}: {value!r} cannot be written as {key}=VALUE; choose another value")
 
@@ -264,7 +264,8 @@ def _tell_of_former_name(former: str, now: str) -> None:
         sys.stderr.write(f"holdfast: the section {former} is called {now} now; write {now}\n")
 
 
-def _scalar(text: str) -> Any:
+def setting_value(text: str) -> Any:
+    """The value of a setting that is given as text, read as YAML."""
     try:
         value = yaml.safe_load(text) if text else ""
     except yaml.YAMLError:

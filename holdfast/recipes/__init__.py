@@ -14,18 +14,19 @@ _FILES = files("holdfast.recipes")
 Study = Literal["search", "suite"]
 
 
-def recipe_names() -> list[str]:
-    """The names of all recipes, sorted."""
-    names = (entry.name for entry in _FILES.iterdir())
+def recipe_names(kind: Study | None = None) -> list[str]:
+    """The names of all recipes for runs, for searches or for suites, sorted."""
+    names = (entry.name for entry in _FILES.joinpath(kind or "").iterdir())
     return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
 
 
-def recipe_text(name: str) -> str:
+def recipe_text(name: str, kind: Study | None = None) -> str:
     """A recipe as it is written, comments included; HoldfastError when there is none."""
-    known = recipe_names()
+    known = recipe_names(kind)
     if name not in known:
-        raise HoldfastError(f'"{name}" is no recipe; {did_you_mean(name, known)}')
-    return (_FILES / f"{name}.yaml").read_text(encoding="utf-8")
+        what = f"recipe for a {kind}" if kind else "recipe"
+        raise HoldfastError(f'"{name}" is no {what}; {did_you_mean(name, known)}')
+    return _FILES.joinpath(kind or "", f"{name}.yaml").read_text(encoding="utf-8")
 
 
 def recipe(name: str, dataset: str | None = None) -> dict[str, Any]:
@@ -50,24 +51,7 @@ def describe(name: str) -> str:
     return recipe_text(name).partition("\n")[0].removeprefix("#").strip()
 
 
-def study_names(kind: Study) -> list[str]:
-    """The names of all recipes for searches, or for suites, sorted."""
-    names = (entry.name for entry in (_FILES / kind).iterdir())
-    return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
-
-
-def study_text(kind: Study, name: str) -> str:
-    """A study's recipe as it is written, its first line a comment that says what it is for.
-
-    Raises HoldfastError when there is none of that name.
-    """
-    known = study_names(kind)
-    if name not in known:
-        raise HoldfastError(f'"{name}" is no recipe for a {kind}; {did_you_mean(name, known)}')
-    return (_FILES / kind / f"{name}.yaml").read_text(encoding="utf-8")
-
-
 def study(kind: Study, name: str) -> dict[str, Any]:
-    """The nested values of a study's recipe; raises as `study_text`."""
-    values: dict[str, Any] = yaml.safe_load(study_text(kind, name))
+    """The nested values of a study's recipe; raises as `recipe_text`."""
+    values: dict[str, Any] = yaml.safe_load(recipe_text(name, kind))
     return values

@@ -12,7 +12,7 @@ from holdfast.core.config import build
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.config import RunConfig
 from holdfast.learning.method import parse_method
-from holdfast.recipes import Study, recipe, study, study_names
+from holdfast.recipes import Study, recipe, recipe_names, study
 from holdfast.studies.recipe import SearchRecipe, SuiteRecipe
 
 WINNERS = {
@@ -37,8 +37,8 @@ def factorial() -> set[str]:
 
 
 def test_what_there_is() -> None:
-    assert study_names("search") == ["lasting", "paper", "small", "temperature"]
-    assert study_names("suite") == ["factorial", "lasting", "paper"]
+    assert recipe_names("search") == ["lasting", "paper", "small", "temperature"]
+    assert recipe_names("suite") == ["factorial", "lasting", "paper"]
     with pytest.raises(HoldfastError, match='"papr" is no recipe for a search; did you mean paper'):
         study("search", "papr")
 
@@ -71,7 +71,7 @@ def test_the_papers_search() -> None:
     assert paper.overrides == ["stream.order_seed=1234"]
 
 
-@pytest.mark.parametrize("name", study_names("search"))
+@pytest.mark.parametrize("name", recipe_names("search"))
 def test_candidates_become_configurations_that_differ(name: str) -> None:
     chosen = search(name)
     candidates = chosen.space.candidates()

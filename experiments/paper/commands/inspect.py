@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.stream import FEW, print_example, print_items, say
+from holdfast.cli.printing import say
+from holdfast.cli.stream import FEW, print_example, print_items
 from holdfast.core.errors import HoldfastError
 from holdfast.memory.evaluation.scoring import evenly
 

@@ -9,7 +9,8 @@ import typer
 
 from experiments.paper.commands.model import Concurrency, EndpointUrl, ServedModel
 from experiments.paper.commands.output import claim, finish
-from holdfast.cli.stream import Layout, Out, text_model
+from holdfast.builders.load import text_model
+from holdfast.cli.stream import Layout, Out
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -94,5 +95,5 @@ def _known_to(backbone: str, seed: int) -> Callable[[list[Item]], list[bool | Fa
     """Build Real-QA's test of whether a backbone answers each item in any of five samples."""
     from experiments.paper.real_qa import known
 
-    asked = text_model(backbone, None, None, None)
+    asked = text_model(backbone)
     return lambda items: known(asked, items, seed)

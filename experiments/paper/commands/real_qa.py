@@ -11,7 +11,8 @@ import typer
 
 from experiments.paper.commands.model import Backbone, Concurrency, EndpointUrl, ServedModel
 from experiments.paper.commands.output import claim, finish
-from holdfast.cli.stream import Layout, Out, text_model
+from holdfast.builders.load import text_model
+from holdfast.cli.stream import Layout, Out
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
