@@ -151,7 +151,7 @@ def _is_unread(stream: TextIO) -> bool:
 
 
 def _fail(error: BaseException, line: str, status: int, debug: bool) -> NoReturn:
-    if processes.to_say():
+    if processes.claims_error_report():
         stream = sys.stderr if processes.is_rank_zero() else sys.__stderr__
         if debug:
             traceback.print_exc(file=stream)
@@ -181,7 +181,7 @@ def as_one_run(command: Callable[[], Any]) -> Any:
             except SystemExit as end:
                 if not end.code:
                     return None
-                processes.to_say()
+                processes.claims_error_report()
                 sys.stdout.flush()
                 sys.stderr.flush()
                 # In the interpreter's own exit, torch's connections wait for processes that ended.

@@ -223,7 +223,7 @@ def run_on_rank_zero(work: Callable[[], T]) -> T:
     return result
 
 
-def to_say() -> bool:
+def claims_error_report() -> bool:
     """Whether this process is the one to report an error, which others may have too.
 
     That is the first process if it fails as well, or else the first one that asks.

@@ -11,7 +11,8 @@ from holdfast.memory.memory import Memory
 from holdfast.memory.outcome import LessonOutcome
 from holdfast.memory.states import correction_values
 from holdfast.streams import Item
-from holdfast.streams.item import counted, quoted
+from holdfast.streams.batches import newest
+from holdfast.streams.item import counted, question_key, quoted
 
 _FEW = 3
 _LONGEST = 200  # symbols of a question or answer in a line
@@ -76,6 +77,43 @@ def answer_values(memory: Memory, answer: Answer) -> dict[str, Any]:
         "fact": answer.fact.question if answer.fact else None,
         "further": [item.question for item in answer.further],
         "nearest": [] if answer.taught else memory.nearest(answer.question),
+    }
+
+
+def remembered(memory: Memory) -> dict[str, Any]:
+    """All facts on file, newest first, and where their answers come from.
+
+    Each fact has ``question``, ``answer``, ``batch`` (its lesson's number), ``batch_name``,
+    ``recalled``: whether the weights gave the answer at the end of the lesson; and ``source``:
+    ``weights``, ``list``, or ``waiting`` if its lesson is not learned yet.
+    """
+    tasks, learned = memory.tasks, memory.horizon
+    last_lesson = {
+        question_key(item.question): number
+        for number, task in enumerate(tasks, start=1)
+        for item in task.items
+    }
+    missed = {question_key(item.question) for item in memory.missed()}
+    facts: list[dict[str, Any]] = []
+    for item in newest(tasks):
+        key = question_key(item.question)
+        number = last_lesson[key]
+        source = "waiting" if number > learned else "list" if key in missed else "weights"
+        facts.append(
+            {
+                "question": item.question,
+                "answer": item.answer,
+                "batch": number,
+                "batch_name": tasks[number - 1].name,
+                "recalled": source == "weights",
+                "source": source,
+            }
+        )
+    return {
+        "memory": memory.directory.resolve().name,
+        "model": memory.model,
+        "batches": learned,
+        "facts": sorted(facts, key=lambda fact: -fact["batch"]),
     }
 
 

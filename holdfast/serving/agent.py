@@ -20,9 +20,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.memory.forgetting import what_goes
 from holdfast.memory.memory import Memory
-from holdfast.memory.telling import answer_values
+from holdfast.memory.telling import answer_values, remembered
 from holdfast.serving.refusal import RefusalError
-from holdfast.serving.served_memory import ServedMemory
 from holdfast.serving.teacher import Teacher
 
 _INSTRUCTIONS = """\
@@ -164,14 +163,14 @@ class MemoryForAgent:
         `source` of a fact: `weights`, `list`, or `waiting` until its lesson is learned.
         """
         with _refusals_as_lines():
-            remembered = await self._on_thread(lambda memory: ServedMemory(memory).remembered())
+            known = await self._on_thread(remembered)
         wanted = about.casefold()
         matches = [
             {key: fact[key] for key in ("question", "answer", "source")}
-            for fact in remembered["facts"]
+            for fact in known["facts"]
             if wanted in f"{fact['question']}\n{fact['answer']}".casefold()
         ]
-        return {"facts": matches[:most], "found": len(matches), "known": len(remembered["facts"])}
+        return {"facts": matches[:most], "found": len(matches), "known": len(known["facts"])}
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from holdfast import __version__
 from holdfast.core.errors import HoldfastError
 from holdfast.core.own import HeldDirectory
 from holdfast.memory.states import lesson_states, state_values
+from holdfast.memory.telling import remembered
 from holdfast.serving.batcher import Batcher, PendingAnswer, reading, whole
 from holdfast.serving.idle import IdleConsolidation
 from holdfast.serving.protocol import (
@@ -98,7 +99,6 @@ class Routes:
     def __init__(
         self, service: ServedMemory, name: str, *, teach: bool, idle: IdleConsolidation | None
     ) -> None:
-        self._service = service
         self._name = name
         self._idle = idle
         self._batcher = Batcher(service)
@@ -148,14 +148,14 @@ class Routes:
     ) -> Response:
         await self.model(asking.model)
         self._check_here()
-        self._note()
+        self._note_activity()
         asked = self._batcher.put(asking.questions())
         if asking.stream:
             events = _events(form, asked)
             # An error in a question is raised before the stream begins, with its own status.
-            await _unless_left(request, anext(events))
+            await _until_disconnected(request, anext(events))
             return StreamingResponse(events, media_type="text/event-stream")
-        answers = await _unless_left(request, whole(asked))
+        answers = await _until_disconnected(request, whole(asked))
         return JSONResponse(form.whole(answers) if answers else None)
 
     async def models(self) -> dict[str, Any]:
@@ -172,13 +172,13 @@ class Routes:
     async def facts(self) -> dict[str, Any]:
         """List all facts, whether clients may teach, and whether a lesson is being learned."""
         self._check_here()
-        remembered = await self._batcher.call(lambda _: self._service.remembered())
-        return {**remembered, "teach": self._teach, "teaching": self._teacher.busy}
+        known = await self._batcher.call(remembered)
+        return {**known, "teach": self._teach, "teaching": self._teacher.busy}
 
     async def teach(self, request: Request, wait: bool = False) -> Response:
         """Teach facts; respond with their lesson's number, or with ``wait`` when it is learned."""
         self._check_teaching()
-        self._note()
+        self._note_activity()
         facts, count = facts_in(await _json(request))
         self._check_here()
         status, values = await self._teacher.teach(facts, count, wait=wait)
@@ -191,7 +191,7 @@ class Routes:
         """Forget facts by their questions, one query parameter each."""
         self._check_teaching()
         self._check_here()
-        self._note()
+        self._note_activity()
         return await self._teacher.forget(question)
 
     async def lessons(self) -> dict[str, Any]:
@@ -240,13 +240,13 @@ class Routes:
             message = "this memory is not taught here; start it with --teach"
             raise RefusalError(403, message, "no_teach")
 
-    def _note(self) -> None:
+    def _note_activity(self) -> None:
         """Note that somebody asks or teaches; the regular requests of an open page do not count."""
         if self._idle is not None:
             self._idle.asked()
 
 
-async def _unless_left(request: Request, work: Awaitable[Value]) -> Value | None:
+async def _until_disconnected(request: Request, work: Awaitable[Value]) -> Value | None:
     """The value of ``work``; if the client leaves before, cancel the work and return None."""
     task = asyncio.ensure_future(work)
     while not (await asyncio.wait({task}, timeout=_EVERY))[0]:

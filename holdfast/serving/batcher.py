@@ -229,7 +229,7 @@ class Batcher:
 
         None beyond the number of answers that the memory has room to write at a time.
         """
-        room = self._service.batch - sum(batch.writing for batch in self._batches)
+        room = self._service.max_answers - sum(batch.writing for batch in self._batches)
         asked: list[PendingAnswer] = []
         cost = 0
         while self._waiting and len(asked) < room:
@@ -274,7 +274,7 @@ class Batcher:
     def _refresh(self) -> None:
         """Load what was taught; a failure is logged once, and the memory answers as before."""
         try:
-            self._service.refresh()
+            self._service.memory.refresh()
             self._last_failure = ""
         except HoldfastError as error:
             if self._last_failure != str(error):

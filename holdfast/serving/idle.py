@@ -17,10 +17,9 @@ from holdfast.memory.detached import consolidating_command
 from holdfast.memory.listing import signatures
 from holdfast.memory.queue import waiting_lessons
 from holdfast.memory.record import LOG_FILE, read_record
-from holdfast.serving.teacher import begin, stop
+from holdfast.serving.children import PATIENCE, begin_logged, stop
 
 _EVERY = 0.5  # seconds between checks
-_PATIENCE = 0.5  # seconds that the process gets to end when the server does
 
 
 class IdleConsolidation:
@@ -53,7 +52,7 @@ class IdleConsolidation:
         """The server ends: stop the process; the next one continues its work."""
         if self._watching is not None:
             self._watching.cancel()  # then the process is asked to end, and keeps its progress
-            await asyncio.wait({self._watching}, timeout=_PATIENCE)
+            await asyncio.wait({self._watching}, timeout=PATIENCE)
 
     async def _watch(self) -> None:
         while True:
@@ -62,7 +61,7 @@ class IdleConsolidation:
             if seen[0] is None or seen == self._settled or not self._is_idle():
                 continue  # there is no memory yet, or nothing is new, or somebody asks
             try:
-                if await asyncio.to_thread(self._waits):
+                if await asyncio.to_thread(self._lesson_waits):
                     continue  # the lesson comes first
                 record = await asyncio.to_thread(read_record, self._directory)
                 is_settled = record.is_consolidated or not await self._consolidate(seen)
@@ -77,26 +76,26 @@ class IdleConsolidation:
             self.asked()
         return time.monotonic() - self._asked >= self._seconds
 
-    def _waits(self) -> bool:
+    def _lesson_waits(self) -> bool:
         """Whether a lesson waits or is being learned."""
         return any(not state.ended for state in waiting_lessons(self._directory))
 
-    def _is_needed(self, seen: object) -> bool:
+    def _must_stop(self, seen: object) -> bool:
         """Whether to stop: a question came, or a lesson waits and files differ from ``seen``."""
         is_new = signatures(self._directory) != seen
-        return not self._is_idle() or (is_new and self._waits())
+        return not self._is_idle() or (is_new and self._lesson_waits())
 
     async def _consolidate(self, seen: object) -> bool:
         """Run the process until it ends or has to be stopped; False if it failed."""
         self._say("nobody asks: the facts of all lessons are put into one adapter")
-        process = await begin(self._directory, consolidating_command(self._directory))
+        process = await begin_logged(self._directory, consolidating_command(self._directory))
         is_stopped = False
         try:
             while process.returncode is None and not is_stopped:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(process.wait(), _EVERY)
                     continue
-                is_stopped = await asyncio.to_thread(self._is_needed, seen)
+                is_stopped = await asyncio.to_thread(self._must_stop, seen)
         finally:
             await stop(process)
         if process.returncode == 0:

@@ -16,8 +16,6 @@ from holdfast.memory.memory import Memory
 from holdfast.memory.telling import answer_values
 from holdfast.model.reading import Reading
 from holdfast.serving.batcher import NOT_TAUGHT, Answered, AskedQuestion, Event, Piece, Steps
-from holdfast.streams.batches import newest
-from holdfast.streams.item import question_key
 
 
 class ServedMemory:
@@ -26,15 +24,12 @@ class ServedMemory:
     taught_only: what was not taught gets ``NOT_TAUGHT`` instead of the untouched model's answer.
     """
 
-    batch = 16  # answers at once; each keeps up to 768 tokens' keys and values, 35 MB with smollm2
+    # At once; each keeps up to 768 tokens' keys and values, 35 MB with smollm2.
+    max_answers = 16
 
     def __init__(self, memory: Memory, *, taught_only: bool = False) -> None:
         self.memory = memory
         self._taught_only = taught_only
-
-    def refresh(self) -> bool:
-        """Load what another process has taught, if any. Raises HoldfastError if it is damaged."""
-        return self.memory.refresh()
 
     def answering(self, questions: Sequence[AskedQuestion]) -> Steps:
         """Answer questions, a step at a time.
@@ -90,43 +85,6 @@ class ServedMemory:
             if all(draft.done for draft in drafts):
                 return
         yield [(draft.number, draft.ended("stop")) for draft in drafts if not draft.done]
-
-    def remembered(self) -> dict[str, Any]:
-        """All facts on file, newest first, and where their answers come from.
-
-        Each fact has ``question``, ``answer``, ``batch`` (its lesson's number), ``batch_name``,
-        ``recalled``: whether the weights gave the answer at the end of the lesson; and ``source``:
-        ``weights``, ``list``, or ``waiting`` if its lesson is not learned yet.
-        """
-        memory = self.memory
-        tasks, learned = memory.tasks, memory.horizon
-        last_lesson = {
-            question_key(item.question): number
-            for number, task in enumerate(tasks, start=1)
-            for item in task.items
-        }
-        missed = {question_key(item.question) for item in memory.missed()}
-        facts: list[dict[str, Any]] = []
-        for item in newest(tasks):
-            key = question_key(item.question)
-            number = last_lesson[key]
-            source = "waiting" if number > learned else "list" if key in missed else "weights"
-            facts.append(
-                {
-                    "question": item.question,
-                    "answer": item.answer,
-                    "batch": number,
-                    "batch_name": tasks[number - 1].name,
-                    "recalled": source == "weights",
-                    "source": source,
-                }
-            )
-        return {
-            "memory": memory.directory.resolve().name,
-            "model": memory.model,
-            "batches": learned,
-            "facts": sorted(facts, key=lambda fact: -fact["batch"]),
-        }
 
 
 @dataclass

@@ -13,23 +13,19 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from holdfast.core.errors import HoldfastError, error_of
 from holdfast.core.files import is_locked, lock_directory
 from holdfast.core.processes import manner
-from holdfast.memory.detached import (
-    forgetting_command,
-    learning_command,
-    learning_environment,
-    opened_log,
-)
+from holdfast.memory.detached import forgetting_command, learning_command
 from holdfast.memory.forgetting import what_goes
 from holdfast.memory.memory import Memory
 from holdfast.memory.outcome import Filed
 from holdfast.memory.queue import cancel_lessons, waiting_lessons
 from holdfast.memory.states import LessonProgress, LessonState, correction_values, lesson_states
 from holdfast.memory.wordings import GIVEN, left_out_wordings
+from holdfast.serving.children import PATIENCE, begin, begin_logged, stop, terminate
 from holdfast.serving.refusal import RefusalError, refusal_of
 from holdfast.streams import Stream
 from holdfast.streams.batches import latest
@@ -38,9 +34,6 @@ from holdfast.streams.load import facts_of_python
 logger = logging.getLogger(__name__)
 LESSONS = 32  # that may wait; a lesson takes seconds to minutes
 FACTS = 1000  # that may wait in all lessons, other wordings included
-# Seconds that a process gets to end by itself. The server has to end within two; the model's last
-# step has half a second of them.
-_PATIENCE = 0.5
 _EVERY = 0.2  # seconds between checks of a lesson that a request waits for
 
 # Returns the value of ``function(memory)``, called on the thread that owns the memory.
@@ -188,7 +181,7 @@ class Teacher:
 
     async def _forgotten(self, questions: Sequence[str]) -> dict[str, Any]:
         command, pipe = forgetting_command(self._directory, questions), asyncio.subprocess.PIPE
-        process = self._forgetter = await _begin(command, pipe, pipe)
+        process = self._forgetter = await begin(command, pipe, pipe)
         out, err = await process.communicate()
         if process.returncode:
             lines = err.decode(errors="replace").split("\n")
@@ -205,16 +198,16 @@ class Teacher:
     def ending(self) -> None:
         """The server begins to end: ask processes to end; waiting requests get an error."""
         self._ending = True
-        _terminate(self._process)
-        _terminate(self._forgetter)
+        terminate(self._process)
+        terminate(self._forgetter)
 
     async def end(self) -> None:
         """The server ends: wait for the processes, or kill them; the next server continues."""
         self.ending()
-        await stop(self._process, _PATIENCE)
+        await stop(self._process, PATIENCE)
         if self._learning is not None:
             await self._learning
-        await stop(self._forgetter, _PATIENCE)
+        await stop(self._forgetter, PATIENCE)
         if self._forgetting is not None:
             await asyncio.wait([self._forgetting])
 
@@ -241,9 +234,9 @@ class Teacher:
 
     async def _process_ended(self) -> int:
         """Run the process that learns; its exit status, negative for a signal."""
-        self._process = await begin(self._directory, learning_command(self._directory))
+        self._process = await begin_logged(self._directory, learning_command(self._directory))
         if self._ending:  # meanwhile
-            _terminate(self._process)
+            terminate(self._process)
         return await self._process.wait()
 
     def _record_kill(self, number: int, status: int) -> None:
@@ -305,44 +298,3 @@ def _values(filed: Filed, state: str) -> dict[str, Any]:
         "corrected": correction_values(filed.corrected),
         "notices": list(filed.notices),
     }
-
-
-async def begin(directory: Path, command: Sequence[str]) -> asyncio.subprocess.Process:
-    """Begin a process that changes a memory; its output goes to the memory's log."""
-    with opened_log(directory) as log:
-        return await _begin(command, log, log)
-
-
-async def _begin(
-    command: Sequence[str], out: IO[bytes] | int, err: IO[bytes] | int
-) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        *command,
-        env=learning_environment(),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=out,
-        stderr=err,
-        start_new_session=True,  # Ctrl-C reaches only the server, which ends it
-    )
-
-
-def _terminate(process: asyncio.subprocess.Process | None) -> None:
-    """Ask a process to end, if it runs."""
-    if process is not None and process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
-
-
-async def stop(process: asyncio.subprocess.Process | None, seconds: float | None = None) -> None:
-    """Ask a process to end and wait for it; the next one continues from its progress.
-
-    seconds: after which it is killed, which loses nothing more; None: never.
-    """
-    _terminate(process)
-    if process is not None and process.returncode is None:
-        try:
-            await asyncio.wait_for(process.wait(), seconds)
-        except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()

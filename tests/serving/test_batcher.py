@@ -36,8 +36,11 @@ class Answering:
     asked: list[list[str]] = field(default_factory=list)
     refreshed: int = 0
     broken: Exception | None = None
-    batch: int = 64
-    memory: Any = None
+    max_answers: int = 64
+
+    @property
+    def memory(self) -> Any:
+        return self
 
     def refresh(self) -> bool:
         self.refreshed += 1
@@ -62,12 +65,11 @@ class Writing:
     """A service that writes ``letters`` letters for every question; log: what it did, in order."""
 
     letters: int = 4
-    batch: int = 2
+    max_answers: int = 2
     log: list[str] = field(default_factory=list)
-    memory: Any = field(default_factory=lambda: SimpleNamespace(directory=Path("nowhere")))
-
-    def refresh(self) -> bool:
-        return False
+    memory: Any = field(
+        default_factory=lambda: SimpleNamespace(directory=Path("nowhere"), refresh=bool)
+    )
 
     def answering(self, questions: Sequence[AskedQuestion]) -> Steps:
         texts = [question.text for question in questions]
@@ -98,7 +100,7 @@ def story(service: Any, steps: Any) -> Any:
 
 
 def test_questions_that_wait_are_answered_side_by_side() -> None:
-    memory = Answering(batch=3)
+    memory = Answering(max_answers=3)
 
     async def steps(queue: Batcher) -> list[str]:
         asked = [ask(queue, f"w{i % 5}") for i in range(7)]

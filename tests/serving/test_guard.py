@@ -233,7 +233,7 @@ def test_a_body_that_does_not_arrive(monkeypatch: pytest.MonkeyPatch, here: Addr
 
 
 def test_what_a_client_that_leaves_has_asked_is_not_answered() -> None:
-    service = Writing(letters=10**6, batch=1)
+    service = Writing(letters=10**6, max_answers=1)
     inside = application(service, "m", teach=False)  # type: ignore[arg-type]
     body = b'{"model": "m", "prompt": "%b", "stream": %b}'
     with listening(Guard(inside, key=None, hosts=None, open_paths=())) as port:

@@ -28,11 +28,10 @@ ASKED: dict[str, dict[str, Any]] = {
 class Echo:
     """A service that writes the question again in two pieces."""
 
-    batch: int = 4
-    memory: Any = field(default_factory=lambda: SimpleNamespace(directory=Path("nowhere")))
-
-    def refresh(self) -> bool:
-        return False
+    max_answers: int = 4
+    memory: Any = field(
+        default_factory=lambda: SimpleNamespace(directory=Path("nowhere"), refresh=bool)
+    )
 
     def answering(self, questions: Sequence[AskedQuestion]) -> Steps:
         yield [(n, Piece("", {"source": "model"})) for n, _ in enumerate(questions)]
