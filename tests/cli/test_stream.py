@@ -131,7 +131,6 @@ def test_inspect_shows_contradictions_and_who_wrote_them(holdfast, tmp_path: Pat
         (["inspect", "nowhere"], 'unknown stream "nowhere", and no file or directory'),
         (["convert", "nowhere.jsonl", "x"], "nowhere.jsonl: no such file; give the path of a"),
         (["symbol-qa", "--out", "x", "--tasks", "0"], "symbol_qa: tasks = 0; use 1 or more"),
-        (["symbol-qa", "--out", "x", "--layout", "table"], "holdfast stream convert"),
         (["symbol-qa", "--out", "x.jsonl", "--layout", "datasets"], "writes a directory; name one"),
     ],
 )
