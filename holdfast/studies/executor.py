@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import read_bytes, write_text_atomically
+from holdfast.core.files import make_folder, read_bytes, write_text_atomically
 from holdfast.studies.cell import Cell, Outcome
 
 Message = Mapping[str, Any]
@@ -210,7 +210,7 @@ def store_mark(store: Path) -> str:
     """The random id in a store's file .store; a node that reads another id sees another store."""
     path = store / ".store"
     if not path.exists():
-        store.mkdir(parents=True, exist_ok=True)
+        make_folder(store)
         write_text_atomically(path, uuid.uuid4().hex)
     return read_bytes(path).decode()
 

@@ -293,11 +293,18 @@ def finalists(
         if tag not in best:
             raise HoldfastError(f"{search}: no candidate {tag} has a score; leave it out")
     elsewhere = search / "store.json"
-    store = search / (read_json(elsewhere)["store"] if elsewhere.exists() else "cells")
+    rows = [best[tag] for tag in (best if methods is None else methods)]
+    try:
+        store = search / (read_json(elsewhere)["store"] if elsewhere.exists() else "cells")
+        places = [store / study["cells"][row["candidate"]][0] for row in rows]
+    except (LookupError, TypeError):
+        raise HoldfastError(
+            f"{search}: study.json or store.json is damaged; restore the file, or search again in "
+            "a new directory"
+        ) from None
     configs = []
-    for row in (best[tag] for tag in (best if methods is None else methods)):
-        cell = study["cells"][row["candidate"]][0]
-        config = Description.read(store / cell).config  # as one of its trajectories records it
+    for place in places:
+        config = Description.read(place).config  # as one of its trajectories records it
         for seed in seeds:
             set_last = ["stream.order_seed=null", *overrides, f"seed={seed}"]
             configs.append(RunConfig.of(config, set_last))

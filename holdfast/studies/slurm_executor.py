@@ -22,6 +22,7 @@ from pydantic import Field
 
 from holdfast.core.config import Config
 from holdfast.core.errors import HoldfastError
+from holdfast.core.files import make_folder
 from holdfast.core.processes import importable
 from holdfast.studies.cell import Cell, Outcome
 from holdfast.studies.executor import (
@@ -156,7 +157,7 @@ class SlurmExecutor:
         again. See :class:`~holdfast.studies.executor.Executor`.
         """
         store = store.absolute()
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         workers = _SlurmJobs(self, store_mark(store), watch)
         jobs = [Job(cell, cell.directory(store)) for cell in cells]
         running = workers.adopt(jobs)

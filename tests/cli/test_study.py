@@ -168,6 +168,14 @@ def test_a_search_leads_to_its_final_runs(
     leaders.write_text(json.dumps([row for row in trace if row["horizon"] == 1]))
     refused(holdfast(*ask), "the search has come to horizon 1, and 5 candidates go on; finish it")
     leaders.write_text(whole)
+    plan, elsewhere = searched / "study.json", searched / "store.json"
+    recorded = plan.read_text()
+    plan.write_text('{"study": "search"}')
+    refused(holdfast(*ask), "study.json or store.json is damaged")
+    plan.write_text(recorded)
+    elsewhere.write_text("{}")
+    refused(holdfast(*ask), "study.json or store.json is damaged")
+    elsewhere.unlink()
     done = holdfast(*ask)
     assert done.status == 0, done.err
     best: dict[bool, dict[str, str]] = {}

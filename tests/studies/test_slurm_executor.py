@@ -140,6 +140,12 @@ Messages.tell = told
 """
 
 
+def test_a_study_that_was_moved_is_not_made_again(slurm, learn, tmp_path):
+    with pytest.raises(HoldfastError, match="moved or removed meanwhile"):
+        learn(SlurmExecutor(tmp_path / "study" / "slurm"), [])
+    assert not (tmp_path / "study").exists()
+
+
 @pytest.mark.skipif(shutil.which("flock") is None, reason="its Slurm needs flock")
 def test_preempted_and_killed_a_suite_ends_with_the_same_bytes(slurm, cell, tmp_path, monkeypatch):
     """Its job is told to stop and queued again, then it dies; neither costs more than a task."""

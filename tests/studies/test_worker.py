@@ -17,7 +17,7 @@ import torch
 from holdfast import HoldfastError, Trajectory
 from holdfast.core.files import lock_directory
 from holdfast.studies import worker
-from holdfast.studies.executor import Job, due
+from holdfast.studies.executor import Job, due, store_mark
 from holdfast.studies.study import write_table
 from holdfast.studies.worker import WorkerProcess, attempt
 from tests.studies.forking import forking
@@ -119,6 +119,8 @@ def test_a_store_that_was_moved_is_not_made_again(cell, tmp_path):
     assert outcome["error"] and "moved or removed meanwhile" in outcome["error"]
     with pytest.raises(HoldfastError, match="moved or removed meanwhile"):
         write_table(store.parent, "cells", [{"a": 1}])
+    with pytest.raises(HoldfastError, match="moved or removed meanwhile"):
+        store_mark(store)
     assert outcome["sound"] and not any(tmp_path.iterdir())
 
 
