@@ -6,14 +6,9 @@ import itertools
 from collections.abc import Collection, Sequence
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.mechanisms import ALLOCATIONS, ANCHORS, VANILLA
+from holdfast.core.mechanisms import ALLOCATIONS, ANCHORS, VANILLA, tag_of
 
 FACTORS = ("si", "sd", "replay", "merge")  # of the paper's 2^4 factorial, sec:results
-
-
-def tag_of(method: str) -> str:
-    """The tag of a method's name, without its settings: ``merge`` of ``merge lora.rank=8``."""
-    return method.partition(" ")[0]
 
 
 def has(method: str, mechanism: str) -> bool:

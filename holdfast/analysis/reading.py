@@ -18,6 +18,7 @@ import pandas as pd
 from holdfast.core.config import as_override, read_format
 from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.core.files import read_json
+from holdfast.core.mechanisms import name_with_settings
 from holdfast.results import METRICS, Description, RecallMatrix, box_emission, summarise
 from holdfast.results.record import (
     CONFIG_FILE,
@@ -324,12 +325,7 @@ def tell_apart(rows: Sequence[dict[str, Any]]) -> None:
         differing = _differing([row["settings"] for row in group])
         for row in group:
             settings = {key: row["settings"][key] for key in differing if key in row["settings"]}
-            row["method"] = row["candidate"] = _method_name(row["method"], settings)
-
-
-def _method_name(method: str, settings: Mapping[str, Any]) -> str:
-    """A method's name in tables, its tag and dotted settings: ``merge optim.lr=0.001``."""
-    return " ".join((method, *(as_override(*pair) for pair in settings.items())))
+            row["method"] = row["candidate"] = name_with_settings(row["method"], settings)
 
 
 _OF_WEIGHTS = ("backbone.name", "backbone.precision", "backbone.quantization")
@@ -373,6 +369,6 @@ def with_settings(
         if all(row["settings"].get(key, value) == value for key, value in where.items())
     ]
     omitted = len(rows) - len(matching)
-    condition = _method_name("", where).strip()
+    condition = name_with_settings("", where).strip()
     runs = "1 trajectory" if omitted == 1 else f"{omitted} trajectories"
     return matching, [f"{runs} without {condition}: left out"] if omitted else []

@@ -5,8 +5,12 @@ The section of a mechanism's settings in a configuration has its tag as its name
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+from holdfast.core.config import as_override
 
 VANILLA = "vanilla"  # the tag of a method without mechanisms
 SHARED = "shared"  # the allocation rule of a tag that names none
@@ -48,3 +52,20 @@ ANCHORS = tuple(tag for tag, mechanism in BY_TAG.items() if mechanism.kind == "a
 ALLOCATIONS = tuple(
     tag for tag, mechanism in BY_TAG.items() if mechanism.kind == "allocation" and tag != SHARED
 )
+# A value with blanks is JSON, with the blanks inside its quotes.
+_SETTING = re.compile(r"""[^ =]+=(?:(?=["[{])(?:"(?:\\.|[^"\\])*"|[^ "])+|[^ ]*)""")
+
+
+def name_with_settings(tag: str, settings: Mapping[str, Any]) -> str:
+    """A method's name in tables, its tag and dotted settings: ``merge optim.lr=0.001``."""
+    return " ".join((tag, *(as_override(*pair) for pair in settings.items())))
+
+
+def tag_of(name: str) -> str:
+    """The tag in a method's name: ``merge`` of ``merge optim.lr=0.001``."""
+    return name.partition(" ")[0]
+
+
+def settings_of(name: str) -> list[str]:
+    """The settings in a method's name: ``optim.lr=0.001`` of ``merge optim.lr=0.001``."""
+    return _SETTING.findall(name)

@@ -14,11 +14,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import PercentFormatter
 
-from holdfast.analysis.composition import tag_of
 from holdfast.analysis.configurations import configurations
 from holdfast.analysis.study import Study, final_runs
 from holdfast.core.errors import HoldfastError
-from holdfast.core.mechanisms import ALLOCATIONS, ANCHORS, VANILLA
+from holdfast.core.mechanisms import ALLOCATIONS, ANCHORS, VANILLA, tag_of
 from holdfast.report import names, style
 from holdfast.results import RecallMatrix, final
 

@@ -6,8 +6,16 @@ from collections.abc import Iterable
 from itertools import cycle
 from typing import NamedTuple
 
-from holdfast.analysis.composition import has, tag_of
-from holdfast.core.mechanisms import ALLOCATIONS, ANCHORS, BY_TAG, SHARED, VANILLA
+from holdfast.analysis.composition import has
+from holdfast.core.mechanisms import (
+    ALLOCATIONS,
+    ANCHORS,
+    BY_TAG,
+    SHARED,
+    VANILLA,
+    settings_of,
+    tag_of,
+)
 
 # Okabe and Ito's palette, which most colour-blind readers can distinguish.
 ORANGE, SKY, GREEN = "#E69F00", "#56B4E9", "#009E73"
@@ -84,13 +92,12 @@ def method_name(method: str) -> str:
     anchors, allocation = mechanisms(method)
     rule = () if allocation == SHARED else (allocation,)
     name = " + ".join(map(short_name, (*anchors, *rule))) or "naive"
-    return plain(", ".join((name, *method.split(" ")[1:])))
+    return plain(", ".join((name, *settings_of(method))))
 
 
 def method_lines(method: str) -> str:
     """A method's name for narrow places, with each setting on a line of its own."""
-    settings = method.split(" ")[1:]
-    return "\n".join([method_name(tag_of(method)), *map(plain, settings)])
+    return "\n".join([method_name(tag_of(method)), *map(plain, settings_of(method))])
 
 
 def short_name(mechanism: str) -> str:

@@ -23,7 +23,7 @@ from holdfast.analysis.study import Study, at_horizon, in_report_order
 from holdfast.analysis.tables import Analysis, analyse
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_text_atomically
-from holdfast.core.mechanisms import VANILLA
+from holdfast.core.mechanisms import VANILLA, settings_of, tag_of
 from holdfast.report.bars import KINDS
 from holdfast.report.figures import inline_svg, study_figures
 from holdfast.report.html import filled
@@ -110,7 +110,7 @@ def _figures(study: Study, analysis: Analysis) -> dict[str, Figure]:
     begun = begun.assign(mean=-mean).sort_values(["mean", "method", "seed"])
     runs: dict[str, RecallMatrix] = {}
     for run in begun.head(_MOST).itertuples():
-        title = "\n".join([*run.method.split(" "), f"seed {run.seed}"])
+        title = "\n".join([tag_of(run.method), *settings_of(run.method), f"seed {run.seed}"])
         while title in runs:
             title += " again"  # the page then says why it has no means
         runs[title] = study.matrices[run.path]

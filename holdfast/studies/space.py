@@ -11,7 +11,7 @@ from pydantic import AfterValidator, ConfigDict, Field
 
 from holdfast.core.config import Config, as_override, given_settings
 from holdfast.core.errors import HoldfastError
-from holdfast.core.mechanisms import VANILLA
+from holdfast.core.mechanisms import VANILLA, name_with_settings
 from holdfast.learning.method import parse_method
 
 NONE = "none"
@@ -127,7 +127,7 @@ def _category(choices: tuple[Any, ...]) -> tuple[Any, ...]:
     seen: list[_Variant] = []
     for tag, settings in (variant for choice in choices for variant in _variants(choice)):
         if (tag, settings) in seen:
-            repeated = candidate_name(tag or "none or shared", settings)
+            repeated = name_with_settings(tag or "none or shared", settings)
             raise HoldfastError(f"{repeated} is there twice; keep one")
         seen.append((tag, settings))
     return choices
@@ -172,10 +172,5 @@ class SearchSpace(Config):
         for combination in itertools.product(*categories.values()):
             method = parse_method("_".join(tag for tag, _ in combination if tag) or VANILLA).tag
             settings = {key: value for _, point in combination for key, value in point.items()}
-            candidates.append(Candidate(candidate_name(method, settings), method, settings))
+            candidates.append(Candidate(name_with_settings(method, settings), method, settings))
         return candidates
-
-
-def candidate_name(tag: str, settings: Mapping[str, Any]) -> str:
-    """A tag and its settings as text: ``merge optim.lr=0.001``."""
-    return " ".join((tag, *(override(*pair) for pair in settings.items())))

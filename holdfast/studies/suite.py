@@ -14,12 +14,13 @@ from typing import Any
 from holdfast.core.config import given_settings, sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_json
+from holdfast.core.mechanisms import name_with_settings
 from holdfast.learning.config import RunConfig
 from holdfast.learning.stream import stream_of
 from holdfast.results import METRICS, summarise
 from holdfast.studies.cell import Cell, Outcome, sent_to
 from holdfast.studies.executor import Executor, Watch
-from holdfast.studies.space import candidate_name, override
+from holdfast.studies.space import override
 from holdfast.studies.study import advance, claimed, measured, write_table
 
 # Settings that may differ between the cells of a suite, or that change no result.
@@ -71,7 +72,7 @@ class Suite:
             if _setting(_used_by(config), key)
         }
         cells = [
-            Cell(candidate_name(config.method, self._swept_of(config)), config, self.horizon)
+            Cell(name_with_settings(config.method, self._swept_of(config)), config, self.horizon)
             for config in configs
         ]
         self.cells = list({cell.key: cell for cell in cells}.values())

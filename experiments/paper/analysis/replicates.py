@@ -9,9 +9,9 @@ from typing import Any
 
 import pandas as pd
 
-from holdfast.analysis.composition import tag_of
 from holdfast.analysis.study import refuse_repeated
 from holdfast.core.errors import HoldfastError
+from holdfast.core.mechanisms import tag_of
 
 _NAMED = 4  # settings that an error lists
 

@@ -11,9 +11,9 @@ from typing import Any
 import pandas as pd
 
 from experiments.paper.analysis.replicates import one_dataset, replicates
-from holdfast.analysis.composition import tag_of
 from holdfast.analysis.study import at_horizon
 from holdfast.core.errors import HoldfastError
+from holdfast.core.mechanisms import tag_of
 from holdfast.results.metrics import DECIMALS
 
 _TOP = 3

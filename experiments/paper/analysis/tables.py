@@ -19,12 +19,12 @@ from experiments.paper.analysis.search_transfer import search_transfer, selectio
 from experiments.paper.analysis.state_size import state_size
 from experiments.paper.analysis.temperature import spread_groups, temperature_control
 from holdfast.analysis import tables as of_any_study
-from holdfast.analysis.composition import FACTORS, compositions, has, tag_of
+from holdfast.analysis.composition import FACTORS, compositions, has
 from holdfast.analysis.study import Study, at_horizon
 from holdfast.analysis.tables import ONE_SEED, StudyPart, Table
 from holdfast.analysis.uncertainty import bounds, by_seed, contrasted
 from holdfast.core.errors import HoldfastError
-from holdfast.core.mechanisms import VANILLA
+from holdfast.core.mechanisms import VANILLA, tag_of
 
 _NO_SEARCH = "no search"
 

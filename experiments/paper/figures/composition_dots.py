@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from matplotlib.axes import Axes
 
 from holdfast.analysis.composition import FACTORS
-from holdfast.core.mechanisms import ALLOCATIONS, ANCHORS, BY_TAG, SHARED
+from holdfast.core.mechanisms import ALLOCATIONS, ANCHORS, BY_TAG, SHARED, settings_of
 from holdfast.report import names
 
 
@@ -52,7 +52,7 @@ def draw_dots(axes: Axes, methods: Sequence[str], *, across: bool) -> None:
         axes.plot(
             *((x, y) if across else (y, x)), "o", color=colour, markersize=4.5, markeredgewidth=0
         )
-    settings = [names.plain("\n".join(method.split(" ")[1:])) for method in methods]
+    settings = [names.plain("\n".join(settings_of(method))) for method in methods]
     labels = [names.plain(names.short_name(name)) for name in rows]
     if across:
         axes.set_yticks(range(len(rows)), labels)
