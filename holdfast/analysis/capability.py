@@ -17,7 +17,12 @@ from holdfast.analysis.uncertainty import interval, percentiles, ratio_draws
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.results import Description
-from holdfast.results.capability import CapabilityRow, boundary, read_capability, read_verdicts
+from holdfast.results.capability import (
+    CapabilityRow,
+    boundary_directory,
+    read_capability,
+    read_verdicts,
+)
 
 _KEYS = ["dataset", "method", "after_task", "suite"]
 _AVERAGED = ("gsm8k", "math", "mgsm", "mmlu_redux")
@@ -68,7 +73,7 @@ def capability(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def _record(row: CapabilityRow, cell: Mapping[str, Any]) -> dict[str, Any]:
-    directory = boundary(Path(cell["path"]), row.after_task)
+    directory = boundary_directory(Path(cell["path"]), row.after_task)
     return {
         "dataset": cell["dataset"],
         "method": cell["method"],

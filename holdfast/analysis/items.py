@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 from holdfast.core.config import build
 from holdfast.core.errors import HoldfastError
 from holdfast.results import RunRecord
-from holdfast.results.items import FOLDER, SAMPLES, read_rows, read_samples, sampled_tasks
+from holdfast.results.items import (
+    SAMPLES_FOLDER,
+    VERDICTS_FOLDER,
+    read_rows,
+    read_samples,
+    sampled_tasks,
+)
 from holdfast.streams import Item, Stream, StreamConfig, Template, load_stream
 
 _AGES = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -99,7 +105,7 @@ def read_items(directory: Path | str, horizon: int | None = None) -> Items:
     record = RunRecord.open(directory)
     learned = record.horizon if horizon is None else min(horizon, record.horizon)
     sampled_before = sampled_tasks(record.path, learned)
-    without = sampled_before and not (record.path / FOLDER).is_dir()
+    without = sampled_before and not (record.path / VERDICTS_FOLDER).is_dir()
     rows = {} if without else read_rows(record.path, learned)
     config = record.description.config
     stream = load_stream(build(StreamConfig, config["stream"], source="stream"))
@@ -168,7 +174,7 @@ def _shares(frame: pd.DataFrame, groups: pd.Series) -> pd.DataFrame:
     return recalled.agg(recalled="mean", observed="size").reset_index()
 
 
-def lives(frame: pd.DataFrame) -> pd.DataFrame:
+def item_histories(frame: pd.DataFrame) -> pd.DataFrame:
     """Each item's life: ``on_task``, ``item``, ``question``, ``answer``, ``life``, ``lost_after``.
 
     life: a 1 or a 0 for each row that asked it; lost_after: the first row after its last recall,
@@ -321,7 +327,8 @@ def item_tables(runs: pd.DataFrame) -> ItemTables:
     for method in finals.sort_values(ascending=False, kind="stable").index:
         frames, tasks = [], []
         for row in runs[runs["method"] == method].to_dict("records"):
-            if not any((Path(row["path"]) / folder).is_dir() for folder in (FOLDER, SAMPLES)):
+            folders = (Path(row["path"]) / name for name in (VERDICTS_FOLDER, SAMPLES_FOLDER))
+            if not any(folder.is_dir() for folder in folders):
                 continue
             columns = {"dataset": row["dataset"], "method": method}
             items = read_items(row["path"], row["horizon"])

@@ -59,7 +59,7 @@ class StudyContents:
     named_missing: set[tuple[str, str, int]] = field(default_factory=set)
     rows_by_path: dict[Path, dict[str, Any]] = field(default_factory=dict)
 
-    def question(self, directory: Path) -> Mapping[str, Any]:
+    def settings(self, directory: Path) -> Mapping[str, Any]:
         """Note a study's trajectories; return study.json, or what can be told without it."""
         store = directory / "cells"
         if (directory / "store.json").is_file():  # the trajectories lie elsewhere
@@ -139,9 +139,9 @@ class StudyContents:
                 name = f"{dataset} {method} seed {line['seed']}"
                 self.missing.append(f"{name}: not in {directory / 'cells'}{why}")
 
-    def search(self, directory: Path, question: Mapping[str, Any]) -> None:
+    def search(self, directory: Path, settings: Mapping[str, Any]) -> None:
         """Read a search's trace and trajectories, and name what is missing or not finished."""
-        names = _candidates(question)
+        names = _candidates(settings)
         paths = {key: self.stored[key] for key in names if key in self.stored}
         rows = [self.trajectory(path, directory, names[key]) for key, path in paths.items()]
         dataset = next((row["dataset"] for row in rows if row), directory.name)
@@ -202,9 +202,9 @@ def places(directory: Path, levels: int) -> Iterator[Path]:
             yield from places(child, levels - 1)
 
 
-def _candidates(question: Mapping[str, Any]) -> dict[str, str]:
+def _candidates(settings: Mapping[str, Any]) -> dict[str, str]:
     """The candidates of a search by their trajectories' directory names; empty for a suite."""
-    cells = question.get("cells") or {}
+    cells = settings.get("cells") or {}
     return {key: candidate for candidate, keys in cells.items() for key in keys}
 
 

@@ -68,12 +68,12 @@ def read_study(*directories: Path | str, where: Mapping[str, Any] | None = None)
     """
     reading = StudyContents()
     studies, loose = _collect(tuple(map(Path, directories)), reading)
-    for path, question in studies.items():
-        if question.get("study") != "search":
+    for path, settings in studies.items():
+        if settings.get("study") != "search":
             reading.suite(path)
-    for path, question in studies.items():
-        if question.get("study") == "search":
-            reading.search(path, question)
+    for path, settings in studies.items():
+        if settings.get("study") == "search":
+            reading.search(path, settings)
     for path, directory in loose:
         # Two stores may hold the same candidate, of which a search has one.
         if path.name not in reading.searched:
@@ -142,7 +142,7 @@ def _collect(
                 continue
             seen.add(path.resolve())
             if (path / "study.json").is_file():
-                studies[path] = reading.question(path)
+                studies[path] = reading.settings(path)
             else:
                 loose.append((path, directory))
                 reading.stored.setdefault(path.name, path)

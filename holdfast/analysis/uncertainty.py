@@ -98,7 +98,7 @@ def means(study: Study) -> pd.DataFrame:
                 rows.append((dataset, method, metric, *estimate, seeds[method]))
         for method, curves in _curves(part, study.matrices).items():
             life = Lifetime(list(curves.values()))
-            numbers = [life.known(age) for age in (life.value, *life.bounds())]
+            numbers = [life.within_horizon(age) for age in (life.value, *life.bounds())]
             rows.append((dataset, method, HALF_LIFE, *numbers, len(curves)))
     return pd.DataFrame(
         rows, columns=["dataset", "method", "metric", "value", "low", "high", "seeds"]
@@ -127,7 +127,8 @@ def differences(study: Study) -> pd.DataFrame:
                 if len(per_seed) > 1:
                     apart = (float(per_seed.mean()), *interval(per_seed), len(per_seed))
                     pairs.append((metric, first, second, *apart))
-        pairs += [(HALF_LIFE, *pair) for pair in lives_apart(_curves(part, study.matrices))]
+        curves = _curves(part, study.matrices)
+        pairs += [(HALF_LIFE, *pair) for pair in half_life_differences(curves)]
         for *key, difference, low, high, seeds in pairs:
             rows.append((dataset, *key, difference, low, high, low <= 0 <= high, seeds))
     keys = ["dataset", "metric", "method", "other"]
@@ -204,7 +205,7 @@ class Lifetime:
         least, most = self.drawn
         return percentiles(least, whole=True)[0], percentiles(most, whole=True)[1]
 
-    def known(self, age: float) -> float:
+    def within_horizon(self, age: float) -> float:
         """The age, or NaN if it is not within the horizon."""
         return age if age < self.ages else math.nan
 
@@ -219,7 +220,7 @@ def recall_by_age(matrix: RecallMatrix) -> NDArray[np.float64]:
     return by_age
 
 
-def lives_apart(curves: BySeed) -> Iterator[tuple[str, str, float, float, float, int]]:
+def half_life_differences(curves: BySeed) -> Iterator[tuple[str, str, float, float, float, int]]:
     """Yield the difference in half-life of each two methods, over the seeds that both have.
 
     curves: of :func:`recall_by_age`, by method and seed. Yields the method with the longer

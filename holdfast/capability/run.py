@@ -27,7 +27,7 @@ from holdfast.core.files import append, cut, lock_directory, read_bytes
 from holdfast.core.own import refuse_links
 from holdfast.learning.recorded import Recorded
 from holdfast.results.capability import (
-    boundary,
+    boundary_directory,
     measurement_settings,
     model_after,
     read_result,
@@ -74,7 +74,7 @@ def trajectory_model(path: Path, after_task: int | None, directory: Path | None 
         return recorded.learner(commit).backbone if task else recorded.backbone()
 
     if directory is None:
-        directory = boundary(path, task)
+        directory = boundary_directory(path, task)
         refuse_links(path, ("capability", f"capability/{directory.name}"))
     return Model(str(path), directory, model, task, load)
 

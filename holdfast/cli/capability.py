@@ -96,11 +96,11 @@ def _check_backbone(name: str, out: Path | None, after_task: int | None) -> None
 
 
 def _print_scores(model: Model, suites: Sequence[str]) -> None:
-    from holdfast.results.capability import boundary, read_boundary
+    from holdfast.results.capability import boundary_directory, read_boundary
 
     past: dict[str, CapabilityRow] = {}
     if model.after_task:
-        before = boundary(Path(model.label), 0)
+        before = boundary_directory(Path(model.label), 0)
         past = {row.suite: row for row in read_boundary(before, 0)}
         print(f"{model.label} after {model.after_task} tasks; change since before the first:")
     else:

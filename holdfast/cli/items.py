@@ -59,8 +59,8 @@ def _print_recall(frame: pd.DataFrame, show: int) -> None:
     for group, table in by.items():
         if len(table):
             print(f"after task {last}, by {group}:\n{markdown(table)}")
-    lives = tables.lives(frame)
-    lost = lives[lives["lost_after"].notna()]
+    histories = tables.item_histories(frame)
+    lost = histories[histories["lost_after"].notna()]
     if show and len(lost):
         columns = ["on_task", "question", "answer", "life", "lost_after"]
         print(f"lost first, of {len(lost)} lost:\n{markdown(lost[columns].head(show))}")

@@ -8,7 +8,12 @@ from holdfast.core.own import refuse_links
 from holdfast.core.processes import is_rank_zero
 from holdfast.evaluation.text import bits_per_byte, everyday_passages, lengths, settings
 from holdfast.learning.learner import Learner
-from holdfast.results.capability import boundary, measurement_settings, text_score, write_result
+from holdfast.results.capability import (
+    boundary_directory,
+    measurement_settings,
+    text_score,
+    write_result,
+)
 
 
 def measure_text(learner: Learner, trajectory: Path, after_task: int, model: str) -> float:
@@ -25,7 +30,7 @@ def measure_text(learner: Learner, trajectory: Path, after_task: int, model: str
     question = measurement_settings(model, items, settings())
     value = bits_per_byte(measured)
     if is_rank_zero():
-        place = boundary(trajectory, after_task)
+        place = boundary_directory(trajectory, after_task)
         refuse_links(trajectory, ("capability", f"capability/{place.name}"))
         write_result(place, "text", question, text_score(len(measured), value))
     return value

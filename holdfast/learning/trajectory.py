@@ -44,7 +44,7 @@ from holdfast.learning.state import PARTS, Commit, Store
 from holdfast.learning.stream import fitting, items_in
 from holdfast.results import RecallMatrix, RunRecord, summarise
 from holdfast.results.capability import model_after
-from holdfast.results.items import SAMPLES, read_samples, write_row
+from holdfast.results.items import SAMPLES_FOLDER, read_samples, write_row
 from holdfast.streams import Stream, load_stream
 
 
@@ -324,7 +324,7 @@ class Trajectory:
             json.dumps({"tokens": tokens[1:], "text": learner.text_of(tokens[1:])})
             for tokens in report.replay
         ]
-        path = make_folder(self.directory / SAMPLES) / f"task-{report.task:04d}.jsonl"
+        path = make_folder(self.directory / SAMPLES_FOLDER) / f"task-{report.task:04d}.jsonl"
         write_text_atomically(path, "".join(line + "\n" for line in lines))
 
     def _ready_learner(self) -> Learner:

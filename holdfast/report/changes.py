@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from holdfast.core.files import write_json, write_text_atomically
 from holdfast.report import names, style
 from holdfast.report.figures import inline_svg
-from holdfast.report.html import filled
+from holdfast.report.html import render_template
 
 _FACTS = {
     "unchanged": ("unchanged", names.GREY),
@@ -31,7 +31,7 @@ def write_changes(values: Mapping[str, Any], folder: Path) -> Path:
     write_json(folder / "diff.json", values, parents=True)
     drawn = inline_svg(plot_changes(values), "changes")
     title = f"What changed: {values['after']}"
-    text = filled("changes.html", **values, title=title, drawn=drawn)
+    text = render_template("changes.html", **values, title=title, drawn=drawn)
     write_text_atomically(folder / "diff.html", text, parents=True)
     return folder / "diff.html"
 

@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 
-def filled(template: str, **values: Any) -> str:
+def render_template(template: str, **values: Any) -> str:
     """Render one of this package's templates, with the style that all pages share."""
     environment = Environment(
         loader=PackageLoader("holdfast.report", ""),

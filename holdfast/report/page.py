@@ -26,7 +26,7 @@ from holdfast.core.files import write_text_atomically
 from holdfast.core.mechanisms import VANILLA, settings_of, tag_of
 from holdfast.report.bars import KINDS
 from holdfast.report.figures import inline_svg, study_figures
-from holdfast.report.html import filled
+from holdfast.report.html import render_template
 from holdfast.report.matrices import plot_comparison
 from holdfast.results import Description, RecallMatrix
 from holdfast.results.record import flat
@@ -67,7 +67,7 @@ def render(study: Study, path: Path, *, title: str | None = None) -> str:
     if not names:
         raise HoldfastError("the study has no trajectory and no search; run it first")
     configs = [_config(Path(place)) for place in study.cells["path"]]
-    return filled(
+    return render_template(
         "page.html",
         title=title or f"Holdfast: {', '.join(names)}",
         parts=[_part(study, name, f"part{place}") for place, name in enumerate(names, start=1)],

@@ -78,7 +78,7 @@ class CapabilityRow:
         return value
 
 
-def boundary(trajectory: Path, after_task: int) -> Path:
+def boundary_directory(trajectory: Path, after_task: int) -> Path:
     """The directory of the results after ``after_task`` learned tasks."""
     return trajectory / "capability" / f"after_{after_task}"
 

@@ -14,7 +14,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.files import make_folder, read_json, write_text_atomically
 from holdfast.core.own import regular
 
-FOLDER, SAMPLES = "items", "replay"
+VERDICTS_FOLDER, SAMPLES_FOLDER = "items", "replay"
 _VERDICTS = {"0": False, "1": True}
 
 
@@ -22,7 +22,8 @@ def write_row(directory: Path, after_task: int, recalled: Mapping[int, Sequence[
     """Write one row's verdicts. recalled: by task (from 1), whether each item was recalled."""
     bits = {str(task): "".join("01"[item] for item in row) for task, row in recalled.items()}
     text = json.dumps({"after_task": after_task, "recalled": bits}, indent=0) + "\n"
-    write_text_atomically(make_folder(directory / FOLDER) / f"row-{after_task:04d}.json", text)
+    folder = make_folder(directory / VERDICTS_FOLDER)
+    write_text_atomically(folder / f"row-{after_task:04d}.json", text)
 
 
 def read_rows(directory: Path, horizon: int) -> dict[int, dict[int, list[bool]]]:
@@ -31,7 +32,7 @@ def read_rows(directory: Path, horizon: int) -> dict[int, dict[int, list[bool]]]
     Raises HoldfastError when there are none, or a file is damaged.
     """
     rows: dict[int, dict[int, list[bool]]] = {}
-    for path in sorted((directory / FOLDER).glob("row-*.json")):
+    for path in sorted((directory / VERDICTS_FOLDER).glob("row-*.json")):
         value = read_json(path)
         try:
             after_task = int(value["after_task"])
@@ -58,7 +59,7 @@ def read_samples(directory: Path, task: int) -> list[str]:
 
     Raises HoldfastError when they were not kept, or the file is damaged.
     """
-    path = directory / SAMPLES / f"task-{task:04d}.jsonl"
+    path = directory / SAMPLES_FOLDER / f"task-{task:04d}.jsonl"
     if not path.exists():
         raise HoldfastError(
             f"{directory}: keeps no samples of task {task}; a method that samples keeps them with "
@@ -74,5 +75,6 @@ def read_samples(directory: Path, task: int) -> list[str]:
 
 def sampled_tasks(directory: Path, horizon: int) -> list[int]:
     """The tasks, up to a horizon, whose samples were kept."""
-    names = (path.stem.partition("-")[2] for path in (directory / SAMPLES).glob("task-*.jsonl"))
+    paths = (directory / SAMPLES_FOLDER).glob("task-*.jsonl")
+    names = (path.stem.partition("-")[2] for path in paths)
     return sorted(task for task in map(int, filter(str.isdigit, names)) if task <= horizon)

@@ -43,7 +43,7 @@ class Cell:
         return store / self.key
 
 
-def sent_to(tracker: str | None, study: Path, cells: Sequence[Cell]) -> list[Cell]:
+def with_tracker(tracker: str | None, study: Path, cells: Sequence[Cell]) -> list[Cell]:
     """The cells with this tracker, in a group with the name of the study's directory."""
     group = study.resolve().name if tracker else None
     return [replace(cell, tracker=tracker, group=group) for cell in cells]

@@ -22,12 +22,12 @@ from holdfast.learning.stream import stream_of
 from holdfast.results import final
 from holdfast.results.record import Description, task_seconds
 from holdfast.streams import Stream
-from holdfast.studies.cell import Cell, Outcome, sent_to
+from holdfast.studies.cell import Cell, Outcome, with_tracker
+from holdfast.studies.directory import advance, lock_study, measured, write_table
 from holdfast.studies.executor import Executor, Watch
 from holdfast.studies.halving import rank, score, survivors
 from holdfast.studies.recipe import SearchRecipe
 from holdfast.studies.space import Candidate
-from holdfast.studies.study import advance, claimed, measured, write_table
 
 SEEDS = (41, 42, 43)  # of the paper's final runs
 
@@ -116,7 +116,7 @@ class Search:
                     "by settings of mechanisms that it lacks; leave them out"
                 )
 
-    def question(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """The settings that ``study.json`` records."""
         return {
             "study": "search",
@@ -141,11 +141,11 @@ class Search:
         """
         watch = watch or Watch()
         trace: list[Standing] = []
-        with claimed(self.directory, self.question(), self.store):
+        with lock_study(self.directory, self.settings(), self.store):
             going, since = self.candidates, 0
             promotions = [*self.recipe.schedule.sizes(len(going))[1:], None]
             for horizon, count in zip(self.recipe.schedule.horizons, promotions, strict=True):
-                cells = sent_to(track, self.directory, self.cells(going, horizon))
+                cells = with_tracker(track, self.directory, self.cells(going, horizon))
                 outcomes = {
                     outcome.cell.key: outcome
                     for outcome in advance(cells, self.stream, self.store, executor, watch, since)

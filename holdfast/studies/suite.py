@@ -18,10 +18,10 @@ from holdfast.core.mechanisms import name_with_settings
 from holdfast.learning.config import RunConfig
 from holdfast.learning.stream import stream_of
 from holdfast.results import METRICS, summarise
-from holdfast.studies.cell import Cell, Outcome, sent_to
+from holdfast.studies.cell import Cell, Outcome, with_tracker
+from holdfast.studies.directory import advance, lock_study, measured, write_table
 from holdfast.studies.executor import Executor, Watch
 from holdfast.studies.space import override
-from holdfast.studies.study import advance, claimed, measured, write_table
 
 # Settings that may differ between the cells of a suite, or that change no result.
 _NOT_SHARED = (
@@ -84,19 +84,19 @@ class Suite:
                     "leave it out"
                 )
 
-    def question(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """The settings for ``study.json``.
 
         Without horizon, methods, seeds and the values of a grid: these may grow.
         """
-        question: dict[str, Any] = {"study": "suite", "stream": self.stream.name}
+        settings: dict[str, Any] = {"study": "suite", "stream": self.stream.name}
         if self._search is not None:
-            return question | {"search": sha256_of(read_json(self._search / "study.json"))}
+            return settings | {"search": sha256_of(read_json(self._search / "study.json"))}
         shared = self.cells[0].config.model_dump(mode="json")
         for key in (*_NOT_SHARED, *self.swept):
             *sections, last = key.split(".")
             _at(shared, sections).pop(last, None)
-        return question | {"settings": shared}
+        return settings | {"settings": shared}
 
     def _swept_of(self, config: RunConfig) -> dict[str, Any]:
         """The swept settings that a configuration's method uses, with their values."""
@@ -119,8 +119,8 @@ class Suite:
         with other settings.
         """
         outcomes: dict[str, Outcome] = {}
-        cells = sent_to(track, self.directory, self.cells)
-        with claimed(self.directory, self.question(), self.store):
+        cells = with_tracker(track, self.directory, self.cells)
+        with lock_study(self.directory, self.settings(), self.store):
             for outcome in advance(cells, self.stream, self.store, executor, watch or Watch()):
                 outcomes[outcome.cell.key] = outcome
             rows = [self._row(cell, outcomes[cell.key]) for cell in self.cells]

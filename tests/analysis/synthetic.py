@@ -151,7 +151,7 @@ def write_suite(
     learned: fewer tasks, by (method, seed); absent: cells that never began; tables: whether the
     suite has come to write ``cells.csv``; store: in place of ``cells/``.
     """
-    _write_question(directory, {"study": "suite", "stream": dataset, "settings": {}})
+    _write_settings(directory, {"study": "suite", "stream": dataset, "settings": {}})
     absent, rows = set(absent), []
     for method in methods:
         for seed in seeds:
@@ -191,8 +191,8 @@ def write_search(
     names = {name: [key(name.split()[0], seed, name, order_seed) for seed in seeds]
              for name in candidates}  # fmt: skip
     schedule = {"horizons": list(horizons), "survivors": ["half"] * (len(horizons) - 1)}
-    question = {"study": "search", "schedule": schedule, "seeds": list(seeds), "cells": names}
-    _write_question(directory, {**question, "stream": sha256_of(dataset)})
+    settings = {"study": "search", "schedule": schedule, "seeds": list(seeds), "cells": names}
+    _write_settings(directory, {**settings, "stream": sha256_of(dataset)})
     for name, scores in candidates.items() if cells else ():
         method, *settings = name.split()
         for seed, cell in zip(seeds, names[name], strict=True):
@@ -235,9 +235,9 @@ def _worst_last(score: float) -> tuple[bool, float]:
     return bool(np.isnan(score)), -score
 
 
-def _write_question(directory: Path, question: Mapping[str, Any]) -> None:
+def _write_settings(directory: Path, settings: Mapping[str, Any]) -> None:
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "study.json").write_text(json.dumps({"format": FORMAT, **question}, indent=1))
+    (directory / "study.json").write_text(json.dumps({"format": FORMAT, **settings}, indent=1))
 
 
 def _write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

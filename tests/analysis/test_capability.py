@@ -15,7 +15,7 @@ from holdfast.capability.suite import Sample, score_of
 from holdfast.report import plot_capability
 from holdfast.report.figures import study_figures
 from holdfast.report.page import render
-from holdfast.results.capability import Score, boundary, text_score, write_result
+from holdfast.results.capability import Score, boundary_directory, text_score, write_result
 from tests.analysis.synthetic import change, write_suite, write_trajectory
 
 TASKS, ITEMS = 3, 60
@@ -33,10 +33,12 @@ def suite(tmp_path: Path) -> Path:
         for seed, right in zip((1, 2), correct, strict=True):
             (cell,) = (place / "cells").glob(f"{method}-{seed}-*")
             settings = {"model": str(cell), "items": 40}
-            write_result(boundary(cell, TASKS), "gsm8k", settings, score(right))
+            write_result(boundary_directory(cell, TASKS), "gsm8k", settings, score(right))
     (first,) = (place / "cells").glob("vanilla-1-*")
-    write_result(boundary(first, 0), "gsm8k", {"model": "none", "items": 40}, score(32))
-    write_result(boundary(first, TASKS), "text", {"model": "x", "items": 9}, text_score(9, 2.5))
+    write_result(boundary_directory(first, 0), "gsm8k", {"model": "none", "items": 40}, score(32))
+    write_result(
+        boundary_directory(first, TASKS), "text", {"model": "x", "items": 9}, text_score(9, 2.5)
+    )
     return place
 
 
@@ -59,7 +61,7 @@ def test_the_backbone_before_is_that_of_the_run(tmp_path: Path) -> None:
         change(place, backbone={"name": name, "fingerprint": name}, numbers={"backbone": name})
         for task, right in ((0, before), (TASKS, after)):
             settings = {"model": f"{name} {task}", "items": 40}
-            write_result(boundary(place, task), "gsm8k", settings, score(right))
+            write_result(boundary_directory(place, task), "gsm8k", settings, score(right))
     table = analyse(read_study(tmp_path)).tables["capability"]
     rows = table.set_index("method")[["before", "change"]].to_dict("index")
     assert rows == {
@@ -73,7 +75,9 @@ def test_the_backbone_before_is_that_of_the_run(tmp_path: Path) -> None:
 
 def test_seeds_that_were_asked_differently_are_refused(suite: Path) -> None:
     (cell,) = (suite / "cells").glob("merge-2-*")
-    write_result(boundary(cell, TASKS), "gsm8k", {"model": "m", "items": 10}, score(5, 10))
+    write_result(
+        boundary_directory(cell, TASKS), "gsm8k", {"model": "m", "items": 10}, score(5, 10)
+    )
     analysis = analyse(read_study(suite))
     assert "gsm8k was not asked alike" in analysis.absent["capability"]
 
@@ -85,8 +89,8 @@ def test_the_four_benchmarks_have_an_unweighted_average_by_seed(suite: Path) -> 
         for name, right in zip(four, correct, strict=True):
             items = 10 if name == "math" else 40  # the mean is of shares, not of items
             settings = {"model": str(cell), "items": items}
-            write_result(boundary(cell, TASKS), name, settings, score(right, items))
-            write_result(boundary(cell, 0), name, settings, score(items // 2, items))
+            write_result(boundary_directory(cell, TASKS), name, settings, score(right, items))
+            write_result(boundary_directory(cell, 0), name, settings, score(items // 2, items))
     table = analyse(read_study(suite)).tables["capability"]
     (average,) = table[table["suite"] == "average"].to_dict("records")  # vanilla lacks three
     shares = (6 / 40 + 2 / 10 + 0 + 10 / 40) / 4, (8 / 40 + 4 / 10 + 2 / 40 + 20 / 40) / 4
@@ -116,7 +120,7 @@ def samples(suite: str, right: np.ndarray) -> list[Sample]:
 
 
 def write(cell: Path, after: int, suite: str, right: np.ndarray) -> None:
-    place = boundary(cell, after)
+    place = boundary_directory(cell, after)
     answers = samples(suite, right)
     write_result(place, suite, {"model": f"{cell}{after}", "items": len(right)}, score_of(answers))
     lines = (json.dumps(asdict(sample)) + "\n" for sample in answers)
@@ -215,7 +219,7 @@ def test_without_samples_only_seeds_are_drawn(cells, random) -> None:
     write(cells[0], 0, "gsm8k", base)
     for place, cell in enumerate(cells):
         write(cell, TASKS, "gsm8k", base & (np.arange(ITEMS) > 5 * (place + 1)))
-        (boundary(cell, TASKS) / "gsm8k.samples.jsonl").unlink()
+        (boundary_directory(cell, TASKS) / "gsm8k.samples.jsonl").unlink()
     rows = table_of(cells, "gsm8k")
     assert rows["vanilla"]["drawn"] == "" and np.isnan(rows["vanilla"]["low"])
     merge = rows["merge"]
@@ -228,7 +232,7 @@ def test_samples_that_are_not_those_of_the_result_do_not_count(cells) -> None:
     right = np.arange(ITEMS) % 2 == 0
     write(cells[0], 0, "gsm8k", right)
     write(cells[0], TASKS, "gsm8k", right)
-    file = boundary(cells[0], TASKS) / "gsm8k.samples.jsonl"
+    file = boundary_directory(cells[0], TASKS) / "gsm8k.samples.jsonl"
     whole = file.read_text().splitlines(keepends=True)
     file.write_text("".join(whole[:-1]))
     assert table_of(cells, "gsm8k")["vanilla"]["drawn"] == ""

@@ -13,8 +13,8 @@ from holdfast.analysis.uncertainty import (
     Lifetime,
     differences,
     draws,
+    half_life_differences,
     interval,
-    lives_apart,
     means,
     percentiles,
     recall_by_age,
@@ -233,9 +233,8 @@ def test_it_is_the_half_life_of_the_table(longer: tuple[Study, Analysis]) -> Non
     ).all()
     for path, matrix in list(study.matrices.items())[:9]:
         life = Lifetime([recall_by_age(matrix)])
-        assert life.known(life.value) == pytest.approx(half_life(matrix) or np.nan, nan_ok=True), (
-            path
-        )
+        value = half_life(matrix) or np.nan
+        assert life.within_horizon(life.value) == pytest.approx(value, nan_ok=True), path
         assert np.nanmean(recall_by_age(matrix), axis=0) == pytest.approx(retention_by_age(matrix))
 
 
@@ -280,9 +279,9 @@ def test_a_curve_that_may_not_halve_has_no_upper_bound(tmp_path: Path) -> None:
     seeds = {seed: made(random, 20, 20.0, 0.7) for seed in (1, 2)}
     life = Lifetime(list(seeds.values()))
     low, high = life.bounds()
-    assert low < 20 == high and np.isnan(life.known(high))
+    assert low < 20 == high and np.isnan(life.within_horizon(high))
     assert np.isnan(Lifetime([seeds[1]]).bounds()).all()
-    apart = list(lives_apart({"a": seeds, "b": {1: seeds[1], 3: seeds[2]}}))
+    apart = list(half_life_differences({"a": seeds, "b": {1: seeds[1], 3: seeds[2]}}))
     assert apart == []  # one seed in common
 
 
@@ -291,14 +290,14 @@ def test_what_was_never_learned_has_no_half_life() -> None:
     seeds = {seed: made(random, 20, 5.0, 0.3) for seed in (1, 2)}
     nothing = {seed: 0.0 * values for seed, values in seeds.items()}
     life = Lifetime(list(nothing.values()))
-    assert np.isnan(life.known(life.value)) and np.isnan(life.bounds()).all()
-    assert list(lives_apart({"a": seeds, "b": nothing})) == []
+    assert np.isnan(life.within_horizon(life.value)) and np.isnan(life.bounds()).all()
+    assert list(half_life_differences({"a": seeds, "b": nothing})) == []
 
 
 def test_a_difference_is_of_the_seeds_that_both_have() -> None:
     random = np.random.default_rng(3)
     seeds = {seed: made(random, 20, 5.0, 0.3) for seed in (1, 2)}
-    (apart,) = lives_apart({"a": {**seeds, 3: made(random, 20, 40.0, 0.3)}, "b": seeds})
+    (apart,) = half_life_differences({"a": {**seeds, 3: made(random, 20, 40.0, 0.3)}, "b": seeds})
     assert apart == ("a", "b", 0, 0, 0, 2)
 
 
@@ -338,9 +337,9 @@ def test_ages_that_a_draw_has_not_observed_leave_it_open_when_it_halved() -> Non
     low, high = sparse.bounds()
     assert low <= sparse.value < 40 and low < dense.bounds()[0]
     assert high == 40, "no upper bound"
-    ((*_, least, most, _),) = lives_apart({str(life): curves for life, curves in whole.items()})
-    ((*_, difference, low, high, _),) = lives_apart(
-        {str(life): curves for life, curves in asked.items()}
+    ((*_, least, most, _),), ((*_, difference, low, high, _),) = (
+        half_life_differences({str(life): curves for life, curves in seeds.items()})
+        for seeds in (whole, asked)
     )
     assert low < 0 < least and difference > 0 and high > most
 

@@ -11,7 +11,7 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from holdfast.core.config import FORMAT, Config, build, read_format, read_yaml
 from holdfast.core.errors import HoldfastError
-from holdfast.studies.study import claimed
+from holdfast.studies.directory import lock_study
 
 
 class Inner(Config):
@@ -98,14 +98,14 @@ def test_another_format_is_refused_in_one_line(values: Any, tmp_path: Path) -> N
 
 
 def test_a_study_of_another_format_is_not_continued(tmp_path: Path) -> None:
-    question = {"study": "suite"}
-    with claimed(tmp_path, question, tmp_path / "cells"):
+    settings = {"study": "suite"}
+    with lock_study(tmp_path, settings, tmp_path / "cells"):
         pass
-    with claimed(tmp_path, question, tmp_path / "cells"):
+    with lock_study(tmp_path, settings, tmp_path / "cells"):
         pass
-    written(tmp_path / "study.json", question)
+    written(tmp_path / "study.json", settings)
     with (
         pytest.raises(HoldfastError, match="another version"),
-        claimed(tmp_path, question, tmp_path / "cells"),
+        lock_study(tmp_path, settings, tmp_path / "cells"),
     ):
         pass

@@ -10,7 +10,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.results import CapabilityRow, read_capability
 from holdfast.results.capability import (
     Score,
-    boundary,
+    boundary_directory,
     measurement_settings,
     model_after,
     text_score,
@@ -23,7 +23,10 @@ SUMS = Score(8, 7, 6, 2, 3, {"": {"items": 8, "correct": 3}})
 def written(root, after_task, suite, score, model="weights"):
     items = [("sums/1", "1 + 1", "2", {})]
     write_result(
-        boundary(root, after_task), suite, measurement_settings(model, items, {"shots": 4}), score
+        boundary_directory(root, after_task),
+        suite,
+        measurement_settings(model, items, {"shots": 4}),
+        score,
     )
 
 
@@ -53,7 +56,7 @@ def test_rows_come_by_boundary_and_suite(tmp_path):
 )
 def test_a_damaged_file_is_named(tmp_path, damaged):
     written(tmp_path, 2, "sums", SUMS)
-    path = boundary(tmp_path, 2) / "sums.json"
+    path = boundary_directory(tmp_path, 2) / "sums.json"
     path.write_text(damaged)
     with pytest.raises(HoldfastError, match=r"after_2/sums\.json: is no result") as refused:
         read_capability(tmp_path)
@@ -75,7 +78,7 @@ def test_the_settings_tell_apart_what_is_asked():
 
 def test_the_file_says_what_was_counted(tmp_path):
     written(tmp_path, 2, "sums", SUMS)
-    record = json.loads((boundary(tmp_path, 2) / "sums.json").read_text())
+    record = json.loads((boundary_directory(tmp_path, 2) / "sums.json").read_text())
     assert record["suite"] == "sums" and record["versions"].keys() >= {"holdfast", "torch"}
     assert record["score"] == {
         "score": 3 / 8,

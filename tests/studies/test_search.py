@@ -18,10 +18,10 @@ from holdfast.core.errors import HoldfastError
 from holdfast.results import RunRecord, final
 from holdfast.studies import search as search_module
 from holdfast.studies.cell import Cell, Outcome
+from holdfast.studies.directory import lock_study
 from holdfast.studies.executor import Watch
 from holdfast.studies.recipe import SearchRecipe
 from holdfast.studies.search import Search, Standing
-from holdfast.studies.study import claimed
 from tests.studies.inline import Inline, Killed
 
 SPACE = {
@@ -288,10 +288,10 @@ def test_a_directory_of_another_search_is_refused_and_left_alone(
         search(schedule={"horizons": [1, 2, 4], "survivors": ["half", 2]}).run(executor)
     with pytest.raises(HoldfastError, match=r"a study with other settings \(cells\."):
         search(overrides=["optim.lr=0.5"]).run(executor)
-    suite = {**again.question(), "study": "suite"}
+    suite = {**again.settings(), "study": "suite"}
     with (
         pytest.raises(HoldfastError, match="holds a search, and this is a suite; choose another"),
-        claimed(again.directory, suite, again.store),
+        lock_study(again.directory, suite, again.store),
     ):
         pass
     assert executor.learned == []

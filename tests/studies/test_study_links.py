@@ -11,7 +11,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.results.capability import write_result
 from holdfast.streams import Item, Stream, Task
 from holdfast.streams.released import read_released, write_released
-from holdfast.studies.study import claimed
+from holdfast.studies.directory import lock_study
 from tests.trajectory.outcome import contents_of
 
 
@@ -27,13 +27,13 @@ def foreign(tmp_path: Path) -> Path:
 
 def test_a_study_whose_cells_lie_behind_a_link(foreign: Path, tmp_path: Path) -> None:
     place = tmp_path / "study"
-    with claimed(place, {}, place / "cells"):
+    with lock_study(place, {}, place / "cells"):
         pass
     (place / "cells").symlink_to(foreign)
     before = contents_of(foreign)
     with (
         pytest.raises(HoldfastError, match="cells: is a link"),
-        claimed(place, {}, place / "cells"),
+        lock_study(place, {}, place / "cells"),
     ):
         raise AssertionError
     assert contents_of(foreign) == before

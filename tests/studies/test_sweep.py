@@ -151,11 +151,11 @@ def test_what_changes_no_result_makes_no_other_study(
     base, tmp_path: Path, setting: str, another: bool
 ) -> None:
     """So a suite that does not fit goes on with less memory."""
-    question, other = (
-        Suite(configurations(["replay"], [1], base, settings), tmp_path, None, 2).question()
+    plain, other = (
+        Suite(configurations(["replay"], [1], base, settings), tmp_path, None, 2).settings()
         for settings in ([], [setting])
     )
-    assert (question != other) == another
+    assert (plain != other) == another
 
 
 def test_revisions_of_a_model_are_cells_of_their_own(base, tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ import torch
 from holdfast import HoldfastError, Trajectory
 from holdfast.core.files import lock_directory
 from holdfast.studies import worker
+from holdfast.studies.directory import write_table
 from holdfast.studies.executor import Job, due, store_mark
-from holdfast.studies.study import write_table
 from holdfast.studies.worker import WorkerProcess, attempt
 from tests.studies.forking import forking
 

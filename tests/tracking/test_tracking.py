@@ -16,7 +16,7 @@ from holdfast import RunConfig, Trajectory
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.progress import OptimiserStep, Progress, Several
 from holdfast.results import final, retention_by_age
-from holdfast.studies.cell import Cell, sent_to
+from holdfast.studies.cell import Cell, with_tracker
 from holdfast.studies.executor import Job
 from holdfast.studies.worker import attempt
 from holdfast.tracking import tracking
@@ -205,8 +205,8 @@ def test_a_tracker_that_fails_never_stops_a_cell(
 
     monkeypatch.setitem(tracking.CLIENTS, "wandb", opened)
     plain = Cell("merge", config, 1)
-    (tracked_cell,) = sent_to("wandb", tmp_path / "rates", [plain])
-    assert tracked_cell.key == plain.key and sent_to(None, tmp_path, [plain]) == [plain]
+    (tracked_cell,) = with_tracker("wandb", tmp_path / "rates", [plain])
+    assert tracked_cell.key == plain.key and with_tracker(None, tmp_path, [plain]) == [plain]
     lines: list[str] = []
 
     def tell(kind: str, **more: Any) -> None:

@@ -14,8 +14,8 @@ from holdfast.analysis.items import (
     by_age,
     by_length,
     by_rehearsal,
+    item_histories,
     item_tables,
-    lives,
     rehearsed_tasks,
     sampled,
 )
@@ -156,7 +156,7 @@ def test_a_life_is_told_and_the_first_lost_come_first(learned: Trajectory) -> No
         if row == 4:
             verdicts[3][7] = False  # lost at age 1
         write_row(place, row, verdicts)
-    table = lives(read_items(place).to_frame())
+    table = item_histories(read_items(place).to_frame())
     records = {(row["on_task"], row["item"]): row for row in table.to_dict("records")}
     assert [(row["on_task"], row["item"]) for row in table.head(2).to_dict("records")] == [
         (3, 8),

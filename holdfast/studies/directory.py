@@ -22,10 +22,10 @@ from holdfast.studies.executor import Executor, Watch
 
 
 @contextmanager
-def claimed(directory: Path, question: Mapping[str, Any], store: Path) -> Iterator[None]:
+def lock_study(directory: Path, settings: Mapping[str, Any], store: Path) -> Iterator[None]:
     """Lock a directory for a study during the block; ``study.json`` records its settings.
 
-    question: the settings, JSON values; store: the directory of the trajectories, which may move.
+    settings: JSON values; store: the directory of the trajectories, which may move.
     Unless it is ``cells`` in the directory, ``store.json`` holds its path relative to there.
     Raises HoldfastError, having changed nothing, when the directory holds another study or other
     files, or another process holds it.
@@ -33,13 +33,13 @@ def claimed(directory: Path, question: Mapping[str, Any], store: Path) -> Iterat
     path = directory / "study.json"
     if path.exists():
         recorded = read_format(path)
-        kinds = [value.get("study") for value in (recorded, question)]
+        kinds = [value.get("study") for value in (recorded, settings)]
         if kinds[0] != kinds[1]:
             raise HoldfastError(
                 f"{directory}: holds a {kinds[0]}, and this is a {kinds[1]}; choose another "
                 "directory"
             )
-        check_same(directory, "a study", recorded, question)
+        check_same(directory, "a study", recorded, settings)
     elif directory.exists():
         names = sorted(os.listdir(directory)) if directory.is_dir() else ["a file"]
         foreign = [name for name in names if not name.startswith(".")]
@@ -50,7 +50,7 @@ def claimed(directory: Path, question: Mapping[str, Any], store: Path) -> Iterat
             )
     with lock_directory(directory, parts=("study.json", "store.json", "cells")):
         if not path.exists():
-            write_json(path, {"format": FORMAT, **question})
+            write_json(path, {"format": FORMAT, **settings})
         store.parent.mkdir(parents=True, exist_ok=True)  # only here: if moved, not made again
         elsewhere = directory / "store.json"
         if store.resolve() != (directory / "cells").resolve():
