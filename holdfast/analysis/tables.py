@@ -57,12 +57,11 @@ class StudyPart:
 
     def __init__(self, study: Study) -> None:
         self.study = study
-        self.cells = study.cells
 
     @cached_property
     def runs(self) -> pd.DataFrame:
         """The cells at the horizon of their data set."""
-        return at_horizon(self.cells)
+        return at_horizon(self.study.cells)
 
     @cached_property
     def survival(self) -> pd.DataFrame:
@@ -109,17 +108,17 @@ class Table:
 
 
 TABLES = (
-    Table("configurations", lambda part: configurations(part.cells)),
+    Table("configurations", lambda part: configurations(part.study.cells)),
     Table("means", lambda part: part.means),
     Table(
         "differences",
         lambda part: differences(part.study),
         "a difference needs two methods and two seeds",
     ),
-    Table("seed_spread", lambda part: seed_spread(part.cells), ONE_SEED),
+    Table("seed_spread", lambda part: seed_spread(part.study.cells), ONE_SEED),
     Table(
         "capability",
-        lambda part: capability(part.cells),
+        lambda part: capability(part.study.cells),
         "holdfast capability has not been asked of any final run",
     ),
     Table("survival", lambda part: part.survival),

@@ -212,7 +212,7 @@ class Lifetime:
 
 def recall_by_age(matrix: RecallMatrix) -> NDArray[np.float64]:
     """M[j + a, j] by task j and age a [tasks, ages]; NaN where it was not observed."""
-    learned = matrix.accuracies()[1:, 1:-1]
+    learned = matrix.learned()
     tasks = len(learned)
     by_age = np.full((tasks, tasks), np.nan)
     for task in range(tasks):

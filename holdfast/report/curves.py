@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import MaxNLocator
 
 from holdfast.analysis import configurations as analysis
 from holdfast.core.errors import HoldfastError
@@ -59,7 +59,7 @@ def plot_survival(bands: pd.DataFrame, methods: Sequence[str] | None = None) -> 
             _draw_curve(axes, method, curve, half_lives[dataset, method], looks[method])
         axes.set(xlabel="age $a$: tasks learned since", xlim=(0, None))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
-        _share_up_to_one(axes)
+        style.share_axis(axes, 1, room=1.03, grid="both")
         axes.legend(
             title="half-life in tasks",
             title_fontsize=style.SMALL,
@@ -136,7 +136,7 @@ def _draw_groups(axes: Axes, table: pd.DataFrame, looks: Mapping[str, names.Look
         places = [groups.index(name) for name in part["group"]]
         axes.plot(places, part["recalled"], **_line(str(method), looks[str(method)]))
     axes.set_xticks(range(len(groups)), groups)
-    _share_up_to_one(axes)
+    style.share_axis(axes, 1, room=1.03, grid="both")
 
 
 def _line(method: str, look: names.Look) -> dict[str, Any]:
@@ -148,9 +148,3 @@ def _line(method: str, look: names.Look) -> dict[str, Any]:
         "markersize": 3,
         "label": names.method_name(method),
     }
-
-
-def _share_up_to_one(axes: Axes) -> None:
-    axes.set_ylim(0, 1.03)
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    axes.grid(alpha=0.25, linewidth=0.5)

@@ -92,9 +92,7 @@ def leading_methods(methods: Sequence[str], most: int = 6) -> list[str]:
     return [method for method in dict.fromkeys(methods) if method in chosen]
 
 
-def median_seeds(
-    study: Study, methods: Sequence[str] = CHAIN
-) -> dict[tuple[str, str], RecallMatrix]:
+def median_seeds(study: Study, methods: Sequence[str]) -> dict[tuple[str, str], RecallMatrix]:
     """(dataset, method) -> the matrix of the seed with the median Final, if any seed has a Final.
 
     Of an even number of seeds, the lower of the middle two, so that no choice is favourable. The
@@ -179,7 +177,7 @@ def _draw(axes: Axes, panel: _Map, x: float, y: float, side: int, inches: float)
         axes.text(x + 0.5, y + 0.5, "not run", ha="center", fontsize=style.SMALL, color="grey")
         return
     tasks = panel.matrix.horizon
-    values = np.ma.masked_invalid(panel.matrix.accuracies()[1:, 1 : tasks + 1])
+    values = np.ma.masked_invalid(panel.matrix.learned())
     # Accuracy on a task before it is learned is transfer, not memory.
     values[np.triu_indices(tasks, k=1)] = np.ma.masked
     end = tasks / side

@@ -17,6 +17,7 @@ from holdfast.core.errors import HoldfastError
 # Widths of a column and a page of a two-column paper, in inches; sizes of text, in points.
 COLUMN, PAGE = 3.3, 6.9
 SMALL, MEDIUM = 6.5, 7.0
+_LETTER = 0.6 * SMALL / 72  # about; inches of a letter of a legend
 DPI = 300  # of the PNG; the PDF has none
 SCREEN_DPI = 130  # a page's width is 900 pixels
 _MOST_COLUMNS = 3
@@ -56,8 +57,7 @@ def panels(
 
 def legend_width(labels: Iterable[str]) -> float:
     """The inches that the longest line of a legend needs, with its handle."""
-    # A letter is about 0.6 of the font's size wide.
-    return 0.6 + 0.6 * SMALL / 72 * max(map(len, labels))
+    return 0.6 + _LETTER * max(map(len, labels))
 
 
 def leads_its_row(axes: Axes) -> bool:
@@ -80,11 +80,13 @@ def title(axes: Axes, text: str, place: Literal["left", "center"] = "center") ->
     axes.set_title(text, loc=place, fontsize=MEDIUM, pad=3)
 
 
-def share_axis(axes: Axes, highest: float) -> None:
-    """Set a vertical axis of shares, from 0, in per cent, with room for ``highest`` and a label."""
+def share_axis(
+    axes: Axes, highest: float, room: float = 1.12, grid: Literal["both", "y"] = "y"
+) -> None:
+    """Set a vertical axis of shares, from 0, in per cent. room: of ``highest``, for its label."""
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    axes.set_ylim(0, 1.12 * highest if np.isfinite(highest) and highest > 0 else 1)
-    axes.grid(axis="y", alpha=0.25, linewidth=0.5)
+    axes.set_ylim(0, room * highest if np.isfinite(highest) and highest > 0 else 1)
+    axes.grid(axis=grid, alpha=0.25, linewidth=0.5)
     axes.set_axisbelow(True)
 
 
@@ -104,8 +106,7 @@ def bottom_legend(figure: Figure, handles: Sequence[Artist]) -> None:
     """A legend below all panels, in one row if the figure is wide enough."""
     wide = figure.get_figwidth() > (COLUMN + PAGE) / 2
     longest = max((len(str(handle.get_label())) for handle in handles), default=0)
-    # A letter is about 0.6 of the font's size wide; the handle and the gaps are five letters.
-    fitting = int(72 * figure.get_figwidth() / (0.6 * SMALL * (longest + 5)))
+    fitting = int(figure.get_figwidth() / (_LETTER * (longest + 5)))  # handle and gaps are five
     figure.legend(
         handles=handles,
         loc="outside lower center",

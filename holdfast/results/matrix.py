@@ -143,7 +143,7 @@ class RecallMatrix:
         """Return accuracies [horizon + 1, horizon + 2], indexed [after_task, on_task] from task 1.
 
         Row 0 is the unmodified model, the last column the next task. Column 0 belongs to no task
-        and is NaN, like every unobserved entry; ``[1:, 1:-1]`` is the paper's T x T matrix.
+        and is NaN, like every unobserved entry.
         """
         if self._table is None:
             table = np.full((self.horizon + 1, self.horizon + 2), np.nan)
@@ -151,6 +151,10 @@ class RecallMatrix:
                 table[after_task, on_task] = entry.accuracy
             self._table = table
         return self._table.copy()
+
+    def learned(self) -> NDArray[np.float64]:
+        """Return the paper's T x T matrix: without row 0 and the next task's column."""
+        return self.accuracies()[1:, 1:-1]
 
     def to_csv(self) -> str:
         """The text of matrix.csv: a header, then one line per observed entry."""
@@ -244,7 +248,7 @@ class RecallMatrix:
         """A heat map for notebooks: one line per after_task, one column per task, T x T."""
         if not self.horizon:
             return caption(repr(self))
-        table = self.accuracies()[1:, 1:-1]
+        table = self.learned()
         shares = [[None if np.isnan(share) else float(share) for share in row] for row in table]
         legend = "after each task (down), recall of each task (across): white none, dark all"
         return caption(repr(self)) + heat_map(shares) + caption(legend)

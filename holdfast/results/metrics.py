@@ -60,7 +60,7 @@ def window(matrix: RecallMatrix, tasks: int) -> float:
     tasks: k.
     Source: app. res-all-configs.
     """
-    return _mean(_last(_learned(matrix), tasks))
+    return _mean(_last(matrix.learned(), tasks))
 
 
 def terms(matrix: RecallMatrix, metric: str) -> NDArray[np.float64]:
@@ -69,7 +69,7 @@ def terms(matrix: RecallMatrix, metric: str) -> NDArray[np.float64]:
     metric: final, diag, forget, w10 or w50.
     Source: eq. metrics.
     """
-    learned = _learned(matrix)
+    learned = matrix.learned()
     if metric == "diag":
         return np.diagonal(learned)
     if metric == "forget":
@@ -98,7 +98,7 @@ def retention_by_age(matrix: RecallMatrix) -> NDArray[np.float64]:
     only the last row it is that row reversed, one task per age.
     Source: sec. res-time.
     """
-    learned = _learned(matrix)
+    learned = matrix.learned()
     diagonals = [np.diagonal(learned, offset=-age) for age in range(len(learned))]
     return np.array([_mean(entries[~np.isnan(entries)]) for entries in diagonals])
 
@@ -162,11 +162,6 @@ def _boxed(entries: list[Entry]) -> float:
     counted = [(entry.boxed, entry.items) for entry in entries if entry.boxed is not None]
     items = sum(items for _, items in counted)
     return sum(boxed for boxed, _ in counted) / items if items else math.nan
-
-
-def _learned(matrix: RecallMatrix) -> NDArray[np.float64]:
-    """M without the unmodified model's row and the next task's column: [T, T], from task 1."""
-    return matrix.accuracies()[1:, 1:-1]
 
 
 def _mean(values: NDArray[np.float64]) -> float:

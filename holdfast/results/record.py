@@ -264,16 +264,10 @@ def read_events(directory: Path) -> Iterator[dict[str, Any]]:
 def task_seconds(directory: Path, horizon: int) -> list[float]:
     """The seconds of each task up to a horizon, from the log; empty if there is none.
 
-    Raises HoldfastError for a line that is no event, or a task's event without seconds.
+    Raises HoldfastError for a line that is no event, or a task's event that lacks a field.
     """
-    seconds = []
-    for number, event in enumerate(read_events(directory), start=1):
-        try:
-            if event.get("event") == "task" and event["task"] <= horizon:
-                seconds.append(math.fsum(event["seconds"].values()))
-        except (KeyError, TypeError, AttributeError):
-            raise _no_task(directory, number) from None
-    return seconds
+    events = (event for event in _tasks(directory) if event["task"] <= horizon)
+    return [math.fsum(event["seconds"].values()) for event in events]
 
 
 def _tasks(directory: Path) -> Iterator[dict[str, Any]]:
@@ -288,11 +282,6 @@ def _tasks(directory: Path) -> Iterator[dict[str, Any]]:
                 and all(isinstance(terms, dict) for terms in losses)
             )
             if not whole:
-                raise _no_task(directory, number)
+                place = f"{directory / 'log.jsonl'} line {number}"
+                raise HoldfastError(f"{place}: is no event of a task; restore the file")
             yield event
-
-
-def _no_task(directory: Path, number: int) -> HoldfastError:
-    return HoldfastError(
-        f"{directory / 'log.jsonl'} line {number}: is no event of a task; restore the file"
-    )

@@ -88,9 +88,7 @@ def advance(
             continue
         outcome = Outcome(cell, 0, 0.0, trajectory if isinstance(trajectory, str) else None)
         if not isinstance(trajectory, str):
-            trajectory.advance(
-                cell.horizon
-            )  # writes tables that a killed process may have left out
+            trajectory.advance(cell.horizon)  # writes tables that a killed process left out
         watch.finished(outcome)
         yield outcome
     if waiting:

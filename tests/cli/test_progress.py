@@ -15,7 +15,7 @@ from holdfast.cli.run import half_life_words, matrix_text, print_summary
 from holdfast.cli.study_table import StudyTable, watching
 from holdfast.learning.task_lines import Pace, TaskLines, duration, recalled
 from holdfast.results import RecallMatrix, summarise
-from holdfast.results.record import write_commit
+from holdfast.results.record import _OF_A_TASK, write_commit
 from holdfast.studies.cell import Cell, Outcome
 from tests.results.matrices import dense
 
@@ -121,9 +121,8 @@ def test_a_matrix_as_text():
 
 
 def test_a_summary_has_a_row_for_each_run(capsys, tmp_path):
-    lines = [
-        {"event": "task", "task": task, "seconds": {"training": 2, "commit": 1}} for task in (1, 2)
-    ]
+    event = {"event": "task", "losses": [], "seconds": {"training": 2, "commit": 1}}
+    lines = [dict.fromkeys(_OF_A_TASK, task) | event for task in (1, 2)]
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     matrix = dense([[1.0], [0.4, 1.0]])
     print_summary({"vanilla": (matrix, tmp_path), "si_sd_replay_olora[1]": (matrix, tmp_path)})

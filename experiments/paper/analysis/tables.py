@@ -118,9 +118,9 @@ TABLES = (
     Table("ranks", lambda part: ranks(part.runs), across=True),
     Table("build_up", _build_up),
     Table("allocation_swap", _allocation_swap),
-    Table("acquisition", lambda part: acquisition(part.cells), "every run passes the gate"),
-    Table("seed_spread_by_data_anchor", lambda part: spread_groups(part.cells), ONE_SEED),
-    Table("state_size", lambda part: state_size(part.cells)),
+    Table("acquisition", lambda part: acquisition(part.study.cells), "every run passes the gate"),
+    Table("seed_spread_by_data_anchor", lambda part: spread_groups(part.study.cells), ONE_SEED),
+    Table("state_size", lambda part: state_size(part.study.cells)),
     Table(
         "temperature_control",
         lambda part: temperature_control(part.study),

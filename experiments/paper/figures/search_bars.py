@@ -72,13 +72,7 @@ def _draw(axes: Axes, means: pd.Series, counts: pd.Series, everywhere: int) -> N
         rule = names.mechanisms(str(method))[1]
         axes.barh(place, 0 if alone else mean, 0.8, color=ALLOCATION_COLOURS[rule])
         share = f"  {counts[method]}/{everywhere}" if counts[method] < everywhere else ""
-        axes.annotate(
-            f"{'alone' if alone else f'{100 * mean:.0f}'}{share}",
-            (0 if alone else mean, place),
-            (2, 0),
-            textcoords="offset points",
-            va="center_baseline",
-            fontsize=style.SMALL,
-        )
+        text = f"{'alone' if alone else f'{100 * mean:.0f}'}{share}"
+        style.number_bar(axes, text, 0 if alone else mean, place, gap=2)
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=""))
     axes.set(xlim=(0, _ROOM), xticks=[0, 0.5, 1], xlabel="percentile rank")
