@@ -16,13 +16,8 @@ from holdfast.analysis.study import final_runs
 from holdfast.analysis.uncertainty import interval, percentiles, ratio_draws
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
-from holdfast.results import Description
-from holdfast.results.capability import (
-    CapabilityRow,
-    boundary_directory,
-    read_capability,
-    read_verdicts,
-)
+from holdfast.results import CapabilityRow, Description, read_capability
+from holdfast.results.capability import boundary_directory, read_verdicts
 
 _KEYS = ["dataset", "method", "after_task", "suite"]
 _AVERAGED = ("gsm8k", "math", "mgsm", "mmlu_redux")

@@ -15,10 +15,10 @@ from holdfast.report.figures import inline_svg
 from holdfast.report.html import render_template
 
 _FACTS = {
-    "unchanged": ("unchanged", names.GREY),
-    "added": ("added", names.GREEN),
-    "corrected": ("corrected", names.ORANGE),
-    "forgotten": ("forgotten", names.VERMILION),
+    "unchanged": names.GREY,
+    "added": names.GREEN,
+    "corrected": names.ORANGE,
+    "forgotten": names.VERMILION,
 }
 
 
@@ -45,15 +45,13 @@ def plot_changes(values: Mapping[str, Any]) -> Figure:
     facts, answers = values["facts"], values["answers"]
     parts: list[tuple[str, dict[str, tuple[int, str]], int]] = []
     counts = {
-        label: (facts[kind] if kind == "unchanged" else len(facts[kind]), colour)
-        for kind, (label, colour) in _FACTS.items()
+        kind: (facts[kind] if kind == "unchanged" else len(facts[kind]), colour)
+        for kind, colour in _FACTS.items()
     }
     parts.append(("facts", counts, max(1, *(count for count, _ in counts.values()))))
     if answers is not None:
-        right = {
-            "before": (answers["before"], names.GREY),
-            "after": (answers["after"], names.BLUE),
-        }
+        colours = {"before": names.GREY, "after": names.BLUE}
+        right = {when: (answers[when], colour) for when, colour in colours.items()}
         for when in ("before", "after"):
             if (alone := answers[f"weights_{when}"]) is not None:
                 right[f"{when}, weights alone"] = (alone["right"], names.ORANGE)

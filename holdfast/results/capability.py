@@ -104,10 +104,7 @@ def model_after(identity: str, tasks: Iterable[str]) -> str:
 
 
 def write_result(
-    directory: Path,
-    suite: str,
-    settings: Mapping[str, Any],
-    score: Score | None,
+    directory: Path, suite: str, settings: Mapping[str, Any], score: Score | None
 ) -> None:
     """Write ``<suite>.json``. score: None until the suite is finished.
 

@@ -212,17 +212,10 @@ class Search:
         standings = []
         for place, (name, value) in enumerate(rank(scores), start=1):
             fate = "finished" if count is None else "promoted" if name in going else "eliminated"
-            standings.append(
-                Standing(
-                    candidates[name],
-                    horizon,
-                    tuple(finals[name]),
-                    value,
-                    place,
-                    "failed" if value is None else fate,
-                    errors.get(name),
-                )
-            )
+            fate = "failed" if value is None else fate
+            by_seed, error = tuple(finals[name]), errors.get(name)
+            standing = Standing(candidates[name], horizon, by_seed, value, place, fate, error)
+            standings.append(standing)
         return standings
 
     def _write(self, trace: Sequence[Standing]) -> None:
@@ -298,10 +291,7 @@ def finalists(
         store = search / (read_json(elsewhere)["store"] if elsewhere.exists() else "cells")
         places = [store / study["cells"][row["candidate"]][0] for row in rows]
     except (LookupError, TypeError):
-        raise HoldfastError(
-            f"{search}: study.json or store.json is damaged; restore the file, or search again in "
-            "a new directory"
-        ) from None
+        raise HoldfastError(f"{search}: study.json or store.json is damaged; restore it") from None
     configs = []
     for place in places:
         config = Description.read(place).config  # as one of its trajectories records it

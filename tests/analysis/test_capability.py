@@ -35,10 +35,9 @@ def suite(tmp_path: Path) -> Path:
             settings = {"model": str(cell), "items": 40}
             write_result(boundary_directory(cell, TASKS), "gsm8k", settings, score(right))
     (first,) = (place / "cells").glob("vanilla-1-*")
-    write_result(boundary_directory(first, 0), "gsm8k", {"model": "none", "items": 40}, score(32))
-    write_result(
-        boundary_directory(first, TASKS), "text", {"model": "x", "items": 9}, text_score(9, 2.5)
-    )
+    before, after = (boundary_directory(first, task) for task in (0, TASKS))
+    write_result(before, "gsm8k", {"model": "none", "items": 40}, score(32))
+    write_result(after, "text", {"model": "x", "items": 9}, text_score(9, 2.5))
     return place
 
 
@@ -75,9 +74,8 @@ def test_the_backbone_before_is_that_of_the_run(tmp_path: Path) -> None:
 
 def test_seeds_that_were_asked_differently_are_refused(suite: Path) -> None:
     (cell,) = (suite / "cells").glob("merge-2-*")
-    write_result(
-        boundary_directory(cell, TASKS), "gsm8k", {"model": "m", "items": 10}, score(5, 10)
-    )
+    place = boundary_directory(cell, TASKS)
+    write_result(place, "gsm8k", {"model": "m", "items": 10}, score(5, 10))
     analysis = analyse(read_study(suite))
     assert "gsm8k was not asked alike" in analysis.absent["capability"]
 

@@ -18,12 +18,7 @@ from holdfast.report.names import dataset_name, datasets_in_order, looks, mechan
         ("si_replay_olora", ("si", "replay"), "olora", "SI + R + O-LoRA"),
         ("online_ewc_replay_osrm", ("online_ewc", "replay"), "osrm", "EWC + R + OSRM"),
         ("sd_my_anchor_merge", ("sd", "my_anchor"), "merge", "SD + my_anchor + M"),
-        (
-            'merge a.b="x y=1" c.d=["u v",2] e=i"j',
-            (),
-            "merge",
-            'M, a.b="x y=1", c.d=["u v",2], e=i"j',
-        ),
+        ('merge a.b="x y=1" c=["u v",2] d=1', (), "merge", 'M, a.b="x y=1", c=["u v",2], d=1'),
     ],
 )
 def test_a_tag_is_read_and_named(method, anchors, rule, name):

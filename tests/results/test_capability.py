@@ -22,12 +22,8 @@ SUMS = Score(8, 7, 6, 2, 3, {"": {"items": 8, "correct": 3}})
 
 def written(root, after_task, suite, score, model="weights"):
     items = [("sums/1", "1 + 1", "2", {})]
-    write_result(
-        boundary_directory(root, after_task),
-        suite,
-        measurement_settings(model, items, {"shots": 4}),
-        score,
-    )
+    settings = measurement_settings(model, items, {"shots": 4})
+    write_result(boundary_directory(root, after_task), suite, settings, score)
 
 
 def test_rows_come_by_boundary_and_suite(tmp_path):
