@@ -241,8 +241,7 @@ def unpacked(
         if part in single:
             state[part] = tensor
         else:
-            # Older runs have no name for the one tensor that held all factors.
-            state.setdefault(part, {})[name or "factors"] = tensor
+            state.setdefault(part, {})[name] = tensor
     whole = {part for group in groups if state.keys() & set(group) for part in group}
     trees = {frozenset(state[part]) for part in state.keys() - set(single)}
     if state.keys() != whole or len(trees) > 1:

@@ -126,14 +126,13 @@ class KroneckerFisher(Anchor):
             if key in ("ratio", "items"):
                 state[key] = tensor
             else:
-                parts[_OLD_PARTS.get(part, part)][name] = tensor
+                parts[part][name] = tensor
         if tensors and self.config.source == "written" and "ratio" not in tensors:
             raise KeyError(f"a state of {sorted(tensors)} between tasks, where none is kept")
         return state | {part: from_named(factors) for part, factors in parts.items() if factors}
 
 
 _CURVATURES = ("past", "prior", "penalty")
-_OLD_PARTS = {"learned": "past", "general": "prior"}  # names of earlier versions
 
 
 def _mean(

@@ -127,9 +127,8 @@ def _resolved(factors: Mapping[str, Tensor], stored: dict[str, Tensor]) -> dict[
     device = next(iter(factors.values())).device
     for key, tensor in stored.items():
         name = key.removesuffix(_IS_FACTORS)
-        # Earlier versions had one tensor of all factors; their states are not continued.
-        factor = None if name == key else factors.get(name.partition(" ")[2])
-        tensors[name] = tensor.to(device) if factor is None else factor.clone()
+        marked = name != key
+        tensors[name] = factors[name.partition(" ")[2]].clone() if marked else tensor.to(device)
     return tensors
 
 

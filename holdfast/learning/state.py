@@ -126,7 +126,7 @@ class Store:
             if _digest(path) != commit.files[name][1]:
                 raise damaged(path, "has other contents than were committed")
             # Cloned: at a file's unaligned addresses products may round differently.
-            return {_renamed(key): tensor.clone() for key, tensor in load_file(path).items()}
+            return {key: tensor.clone() for key, tensor in load_file(path).items()}
         except OSError as error:
             raise damaged(path, f"cannot be read ({error.strerror})") from error
 
@@ -140,12 +140,6 @@ class Store:
         remove_named(self.directory, commit.superseded)
         for folder in (".", "state", "factors", "replay", "items"):
             remove_unfinished(self.directory / folder)
-
-
-def _renamed(key: str) -> str:
-    """Older versions wrote the factors of a map as ``MAP.A`` and ``MAP.B``."""
-    name, _, part = key.rpartition(".")
-    return f"{name}.lora_{part}" if part in ("A", "B") else key
 
 
 def factors_file(task: int) -> str:

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from holdfast.anchors.base import Change, State, Step, TaskEnd, TaskStart
-from holdfast.anchors.kfac import KroneckerFisher
 from holdfast.anchors.online_ewc import OnlineEWC
 from holdfast.anchors.replay import GenerativeReplay
 from holdfast.anchors.sd import SelfDistillation
@@ -258,19 +257,3 @@ def test_a_state_of_something_else_is_refused_in_a_line(state: State, key: str) 
     anchor = SelfDistillation(SelfDistillation.Config())
     with pytest.raises(HoldfastError, match=f"SelfDistillation: '{key}' of its state is no tensor"):
         anchor.pack(state)
-
-
-def test_states_of_older_runs_are_read() -> None:
-    """They have one tensor of all factors, and no name for it."""
-    weights, reference = normal(P, seed=1), normal(P, seed=2)
-    nothing: Any = None
-    at = Step({"factors": reference + 1}, nothing, None)
-    importance = SynapticIntelligence(SynapticIntelligence.Config())
-    state = importance.unpack({"importance": weights, "reference": reference})
-    torch.testing.assert_close(importance.loss(state, at), weights.sum())
-    fisher = OnlineEWC(OnlineEWC.Config())
-    state = fisher.unpack({"fisher": weights, "reference": reference, "scale": weights.mean()})
-    torch.testing.assert_close(fisher.loss(state, at), weights.sum())
-    form = KroneckerFisher(KroneckerFisher.Config())
-    parts = {"learned S a": torch.eye(2), "learned G a": torch.eye(3)}
-    assert form.unpack(parts)["past"]["a"].outputs.dense().shape == (3, 3)

@@ -11,8 +11,7 @@ from safetensors.torch import load_file
 from holdfast import Trajectory, load_backbone, load_stream
 from holdfast.core.errors import HoldfastError
 from holdfast.learning import trajectory as trajectory_module
-from holdfast.learning.continuation import _resolved
-from holdfast.learning.state import _renamed, factors_file
+from holdfast.learning.state import factors_file
 from tests.tiny import flat
 from tests.trajectory.outcome import (
     assert_same_learner,
@@ -213,19 +212,3 @@ def test_the_reference_point_is_not_written_twice(config, tmp_path):
         assert ours.keys() == theirs.keys()
         assert all(torch.equal(ours[key], theirs[key]) for key in ours)
         assert flat(theirs).any()
-
-
-def test_states_of_the_engine_before_are_read():
-    """One tensor held all factors, and the factors of a map were A and B."""
-    assert [_renamed(key) for key in ("m.q.A", "m.q.B", "seed_row", "past m.q")] == [
-        "m.q.lora_A", "m.q.lora_B", "seed_row", "past m.q",
-    ]  # fmt: skip
-    factors = {"m.q.lora_A": torch.ones(2, 3)}
-    stored = {
-        "reference factors (the factors)": torch.empty(0),
-        "importance factors": torch.ones(6),
-        "reference m.q.lora_A (the factors)": torch.empty(0),
-    }
-    state = _resolved(factors, stored)
-    assert state["reference m.q.lora_A"].equal(factors["m.q.lora_A"])
-    assert state.keys() == {"reference factors", "importance factors", "reference m.q.lora_A"}
