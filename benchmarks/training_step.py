@@ -7,9 +7,8 @@ import copy
 from benchmarks.pairing import Measurement, Plan, alternate
 from benchmarks.record import Report, command
 from benchmarks.twins import FULL, METHODS, Loader, Twins, configuration, items
-from holdfast.allocation.base import Opening
-from holdfast.anchors.base import TaskStart
-from holdfast.learning.boundary import ask_previous_model
+from holdfast.anchors.updates import updates_since
+from holdfast.learning.boundary import open_task
 from holdfast.learning.config import RunConfig
 from holdfast.learning.learner import Lesson, Sequences
 from holdfast.learning.progress import Progress, Stopwatch
@@ -34,20 +33,10 @@ class Steps:
         self.sequences = sequences
         learner = twins.learner
         self.task = learner.completed + 1
-        lesson = Lesson(sequences)
-        self.past = ask_previous_model(learner, self.task, lesson, Stopwatch(), Progress())
+        lesson = Lesson(sequences, past_items=learner.completed * len(sequences))
+        self.past, start = open_task(learner, lesson, Stopwatch(), Progress())
         self.given: ReferenceTask = twins.reference_task(sequences, self.past.replay)
-        learner.allocation.begin(
-            learner.allocation_state, learner.workspace, Opening(self.task, twins.config.seed)
-        )
-        start = TaskStart(
-            self.task,
-            learner.workspace.copied(),
-            items=len(sequences),
-            past_items=(self.task - 1) * len(sequences),
-            curvature=self.past.curvature,
-            general=twins.config.sampling.general,
-        )
+        self.updates = updates_since(start.parameters, learner.workspace)
         for name, anchor in learner.anchors:
             learner.states[name] = anchor.begin(learner.states[name], start)
         self.student = open_workspace(twins.state, twins.settings, self.given)
@@ -60,7 +49,8 @@ class Steps:
     def engine(self) -> list[dict[str, float]]:
         """Take the steps; return the mean of every term of the objective, by epoch."""
         learner = self.twins.learner
-        return optimise(learner, self.task, Lesson(self.sequences), self.past, Progress())
+        lesson = Lesson(self.sequences)
+        return optimise(learner, self.task, lesson, self.past, self.updates, Progress())
 
     def reference(self) -> list[dict[str, float]]:
         """Take the steps, running the teacher at each; return every term, by step."""

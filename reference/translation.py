@@ -92,12 +92,11 @@ def reference_task(
             chosen = islice(endless, len(current))
             partners += [[replay[index] for index in indices] for indices in chosen]
         if held is not None:
-            text, at_once = held
-            count = len(text.sequences)
+            count, at_once = len(held.sequences), held.minibatches_per_step
             endless = replay_minibatches(seed, number, epoch, count, size, at_once, "general order")
             chosen = islice(endless, len(current))
-            texts += [[text.sequences[index] for index in indices] for indices in chosen]
-    written = [*(replay if learner.needs_curvature else ()), *(general or ())]
+            texts += [[held.sequences[index] for index in indices] for indices in chosen]
+    written = [*(replay if learner.needs("curvature") else ()), *(general or ())]
     return ReferenceTask(
         sequences=sequences,
         minibatches=minibatches,

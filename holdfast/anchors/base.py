@@ -34,7 +34,8 @@ class Needs:
     """What the loop must supply to an anchor.
 
     replay: minibatches sampled from the previous model; curvature: Kronecker factors of every
-    adapted map on such samples; positions: the input x of every adapted map and the gradient g in
+    adapted map on such samples and on general text, before every task; prior_curvature: on general
+    text before the first task; positions: the input x of every adapted map and the gradient g in
     its output, at positions of general text; updates: the change of every map as factors; teacher:
     the previous model's states on the current task's sequences; general: minibatches of general
     text from the first task on, with the untouched model's states; fit_gradient: the unclipped
@@ -46,6 +47,7 @@ class Needs:
 
     replay: bool = False
     curvature: bool = False
+    prior_curvature: bool = False
     positions: bool = False
     updates: bool = False
     teacher: bool = False
@@ -57,10 +59,14 @@ class Needs:
 
 @dataclass(frozen=True)
 class Text:
-    """Sequences that a model wrote, as token ids, with its last hidden states on them."""
+    """Sequences that a model wrote, as token ids, with its last hidden states on them.
+
+    minibatches_per_step: how many of them a step gets, in one batch.
+    """
 
     sequences: list[list[int]]
     states: TokenStates
+    minibatches_per_step: int = 1
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,8 @@ class GeneralDistillation(Anchor):
         lengths = state["lengths"].tolist()
         sequences = [tokens.tolist() for tokens in state["tokens"].split(lengths)]
         starts = list(accumulate((length - 1 for length in lengths), initial=0))
-        return Text(sequences, TokenStates(state["states"], starts))
+        states = TokenStates(state["states"], starts)
+        return Text(sequences, states, self.config.minibatches_per_step)
 
     def loss(self, state: State, step: Step) -> Tensor:
         if step.general is None:

@@ -62,13 +62,13 @@ class KroneckerFisher(Anchor):
         per_item: bool = True
         max_items: int | None = Field(None, ge=1)
 
-    # The class asks for curvature on general text before task 1, an instance before every task.
+    # A run reads these of the class: with either source, sequences begin with the replay token.
     needs = Needs(curvature=True, updates=True)
 
     def __init__(self, config: KroneckerFisher.Config) -> None:
         self.config = config
         if config.source == "own":
-            self.needs = Needs(updates=True)
+            self.needs = Needs(prior_curvature=True, updates=True)
 
     def strength(self, state: State) -> float:
         return super().strength(state) * float(state.get("ratio", 1.0))

@@ -39,7 +39,6 @@ from holdfast.integrations.boundary import (
     check_tokens,
     curvature_on,
     given_beginning,
-    needs_general_curvature,
     positions_on,
     samples_before,
     sequence_gradient,
@@ -154,7 +153,7 @@ class Anchored:
         task = Task(number, self.workspace.copied(), replay, given.fingerprint)
         written = written_by(self, replay if self.needs("curvature") else [], general)
         curvature = positions = None
-        if written.ids and needs_general_curvature(self):
+        if written.ids and (self.needs("prior_curvature") or self.needs("curvature")):
             draw = (self.seed, "curvature labels", number)
             curvature = curvature_on(self, written, draw)
         if general:

@@ -34,11 +34,6 @@ Draw = tuple[int, str, int]
 AT_ONCE = 32  # sequences sampled at once; a constant, since it decides the draws
 
 
-def needs_general_curvature(anchored: Anchored) -> bool:
-    """Whether an anchor needs curvature on general text before the first task."""
-    return any(type(anchor).needs.curvature for anchor in anchored.anchors.values())
-
-
 def samples_before(anchored: Anchored, number: int) -> tuple[list[list[int]], list[list[int]]]:
     """Sample the model before task ``number``: replay sequences and general texts."""
     reader, sampling, stop = anchored.reader, anchored.sampling, anchored.stop_tokens
@@ -48,7 +43,7 @@ def samples_before(anchored: Anchored, number: int) -> tuple[list[list[int]], li
         seed = derive(anchored.seed, "replay", number)
         replay = samples(reader, prompts, sampling, stop, seed)
     general: list[list[int]] = []
-    first = number == 1 and (needs_general_curvature(anchored) or anchored.needs("positions"))
+    first = number == 1 and (anchored.needs("prior_curvature") or anchored.needs("positions"))
     if sampling.general and (first or anchored.needs("curvature")):
         general = general_text(anchored, number, sampling.general)
     return replay, general

@@ -44,16 +44,13 @@ def learn_task(learner: Learner, lesson: Lesson, progress: Progress) -> TaskRepo
     workspace, allocation = learner.workspace, learner.allocation
     watch = Stopwatch()
 
-    past = ask_previous_model(learner, task, lesson, watch, progress)
-    opening = Opening(task, learner.config.seed)
-    learner.allocation_state = allocation.begin(learner.allocation_state, workspace, opening)
-    start = task_start(learner, task, lesson, past, watch)
-    updates = updates_since(start.parameters, workspace) if learner.needs_updates else dict
+    past, start = open_task(learner, lesson, watch, progress)
+    updates = updates_since(start.parameters, workspace) if learner.needs("updates") else dict
     for name, anchor in learner.anchors:
         learner.states[name] = anchor.begin(learner.states[name], start)
 
     with watch.phase("training"):
-        epochs = optimise(learner, task, lesson, past, progress)
+        epochs = optimise(learner, task, lesson, past, updates, progress)
 
     with watch.phase("boundary"):
         trained = workspace.copied()
@@ -73,14 +70,23 @@ def learn_task(learner: Learner, lesson: Lesson, progress: Progress) -> TaskRepo
     return TaskReport(task, trained, past.replay, past.general, epochs, steps, watch.seconds)
 
 
-def task_start(
-    learner: Learner, task: int, lesson: Lesson, past: Past, watch: Stopwatch
-) -> TaskStart:
-    """What anchors get at the beginning of a task, after the allocation rule has begun it."""
+def open_task(
+    learner: Learner, lesson: Lesson, watch: Stopwatch, progress: Progress
+) -> tuple[Past, TaskStart]:
+    """Ask the previous model, then let the allocation rule begin the next task.
+
+    Returns what the previous model said, and what anchors get at the beginning of the task.
+    """
+    task, workspace = learner.completed + 1, learner.workspace
+    past = ask_previous_model(learner, task, lesson, watch, progress)
+    opening = Opening(task, learner.config.seed)
+    learner.allocation_state = learner.allocation.begin(
+        learner.allocation_state, workspace, opening
+    )
     positions = partial(learner.positions_on, past.general, "positions", ())
-    return TaskStart(
+    return past, TaskStart(
         task,
-        learner.workspace.copied(),
+        workspace.copied(),
         items=len(lesson.sequences),
         past_items=lesson.past_items,
         curvature=past.curvature,
@@ -99,11 +105,12 @@ def ask_previous_model(
         writes = task > 1 and learner.writes
         replay = _replay(learner, task, progress) if writes else lesson.stored
         general = []
-        if learner.needs_curvature or (task == 1 and learner.needs_general):
+        prior = learner.needs("prior_curvature")
+        if learner.needs("curvature") or (task == 1 and (prior or learner.needs("positions"))):
             general = _general(learner, task)
     curvature = None
-    samples = [*replay, *general] if learner.needs_curvature else general
-    if samples and learner.needs_general_curvature:
+    samples = [*replay, *general] if learner.needs("curvature") else general
+    if samples and (prior or learner.needs("curvature")):
         with watch.phase("curvature"):
             curvature = _finite(task, learner.curvature_on(samples, "curvature"))
     replay_states = current_states = None
@@ -111,7 +118,7 @@ def ask_previous_model(
         with watch.phase("teacher"):
             if replay and learner.replay is not None:
                 replay_states = states_of(learner.backbone, replay)
-            if learner.needs_teacher:
+            if learner.needs("teacher"):
                 current_states = states_of(learner.backbone, sequences)
     return Past(replay, general, replay_states, current_states, curvature)
 

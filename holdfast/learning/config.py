@@ -262,7 +262,7 @@ class RunConfig(Config):
             sections.add("replay")  # the learner reads w and the minibatches per step from it
         if any(_samples(need) for need in needs):
             sections.add("sampling")
-        if any(need.curvature for need in needs):
+        if any(need.curvature or need.prior_curvature for need in needs):
             sections.add("curvature")
         elif any(need.positions for need in needs) and self.curvature != type(self.curvature)():
             sections.add("curvature")  # left out at its defaults, as in earlier versions
@@ -307,4 +307,5 @@ class RunConfig(Config):
 def _samples(need: Needs) -> bool:
     """Whether an anchor needs anything that is sampled from a model."""
     written = need.replay and not need.stored
-    return written or need.curvature or need.positions or need.general
+    drawn = need.curvature or need.prior_curvature or need.positions or need.general
+    return written or drawn

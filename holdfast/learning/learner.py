@@ -95,8 +95,11 @@ class Learner:
     @property
     def replay(self) -> GenerativeReplay.Config | None:
         """The settings of replay; None if the method replays nothing."""
-        needed = any(anchor.needs.replay for _, anchor in self.anchors)
-        return self.config.replay if needed else None
+        return self.config.replay if self.needs("replay") else None
+
+    def needs(self, what: str) -> bool:
+        """Whether an anchor needs ``what``, a field of ``Needs``."""
+        return any(getattr(anchor.needs, what) for _, anchor in self.anchors)
 
     @property
     def learns_answers_alone(self) -> bool:
@@ -112,44 +115,10 @@ class Learner:
         needs = [anchor.needs for _, anchor in self.anchors]
         return any((need.replay and not need.stored) or need.curvature for need in needs)
 
-    @property
-    def needs_general(self) -> bool:
-        """Whether an anchor needs curvature or positions on general text before the first task."""
-        return self.needs_general_curvature or any(
-            anchor.needs.positions for _, anchor in self.anchors
-        )
-
-    @property
-    def needs_general_curvature(self) -> bool:
-        """Whether an anchor needs curvature on general text before the first task."""
-        return any(type(anchor).needs.curvature for _, anchor in self.anchors)
-
-    @property
-    def needs_curvature(self) -> bool:
-        """Whether an anchor needs Kronecker factors on the previous model's samples."""
-        return any(anchor.needs.curvature for _, anchor in self.anchors)
-
-    @property
-    def needs_updates(self) -> bool:
-        """Whether an anchor needs the change of every map since the task began."""
-        return any(anchor.needs.updates for _, anchor in self.anchors)
-
-    def general(self) -> tuple[Text, int] | None:
-        """An anchor's general text and its minibatches per step; None if no anchor holds any."""
-        for name, anchor in self.anchors:
-            if (text := anchor.text(self.states[name])) is not None:
-                return text, int(getattr(anchor.config, "minibatches_per_step", 1))
-        return None
-
-    @property
-    def needs_teacher(self) -> bool:
-        """Whether an anchor needs the previous model's states on the task's own sequences."""
-        return any(anchor.needs.teacher for _, anchor in self.anchors)
-
-    @property
-    def needs_fit_gradient(self) -> bool:
-        """Whether an anchor needs the gradient of the fit term alone."""
-        return any(anchor.needs.fit_gradient for _, anchor in self.anchors)
+    def general(self) -> Text | None:
+        """An anchor's general text; None if no anchor holds any."""
+        texts = (anchor.text(self.states[name]) for name, anchor in self.anchors)
+        return next(filter(None, texts), None)
 
     def encode(self, task: Task) -> Sequences:
         """The task's training sequences, in task order."""

@@ -83,7 +83,7 @@ def _findings(name: str, overrides: Sequence[str], folder: Path) -> Iterator[Fin
 def _begins_with_a_past(name: str) -> bool:
     """Whether the anchor acts in the first task already: by a replay token or general text."""
     needs = known_anchors()[name].needs
-    return needs.replay or needs.curvature or needs.general
+    return needs.replay or needs.curvature or needs.prior_curvature or needs.general
 
 
 def _losses(directory: Path) -> list[list[dict[str, float]]]:

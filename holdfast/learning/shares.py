@@ -23,7 +23,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from holdfast.allocation.base import Opening
 from holdfast.anchors.base import Step, Update
 from holdfast.anchors.divergences import divergence
 from holdfast.anchors.kfac import quadratic_form
@@ -31,7 +30,7 @@ from holdfast.anchors.pairs import paired_changes
 from holdfast.anchors.updates import updates_since
 from holdfast.backbone.projection import Projection
 from holdfast.core.errors import HoldfastError
-from holdfast.learning.boundary import ask_previous_model, learn_task, task_start
+from holdfast.learning.boundary import learn_task, open_task
 from holdfast.learning.general_cache import first_general_text
 from holdfast.learning.learner import Learner, Lesson
 from holdfast.learning.progress import Progress, Stopwatch
@@ -142,13 +141,8 @@ def _learned(
 
     before: equals the student, and does not learn.
     """
-    task = before.completed + 1
     trained = learn_task(student, lesson, progress).factors
-    watch, rule = Stopwatch(), before.allocation
-    past = ask_previous_model(before, task, lesson, watch, Progress())
-    opening = Opening(task, before.config.seed)
-    before.allocation_state = rule.begin(before.allocation_state, before.workspace, opening)
-    start = task_start(before, task, lesson, past, watch)
+    _, start = open_task(before, lesson, Stopwatch(), Progress())
     since = updates_since(start.parameters, before.workspace)
     forms = {}
     with torch.no_grad(), before.workspace.at(trained):

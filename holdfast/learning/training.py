@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from holdfast.anchors.base import Change, Step, Tree, Update
-from holdfast.anchors.updates import updates_since
 from holdfast.backbone.sequences import BatchShard, TokenStates
 from holdfast.core.errors import HoldfastError
 from holdfast.core.processes import broadcast_
@@ -53,10 +52,16 @@ class Past:
 
 
 def optimise(
-    learner: Learner, task: int, lesson: Lesson, past: Past, progress: Progress
+    learner: Learner,
+    task: int,
+    lesson: Lesson,
+    past: Past,
+    updates: Callable[[], dict[str, Update]],
+    progress: Progress,
 ) -> list[dict[str, float]]:
     """Minimise eq. app-objective on one task; return the mean of each term in every epoch.
 
+    updates: gives the change of every map since the task began; ``dict`` if no anchor needs it.
     With ``optim.acquired``, epochs beyond the least number follow until one reaches that accuracy
     on the task's answer tokens, up to ``optim.max_steps``; ``optim.cooldown`` epochs end the task.
     Raises HoldfastError, naming the epoch, when a term or the factors are not finite.
@@ -68,7 +73,7 @@ def optimise(
     in_epoch = settings.steps_in_epoch(count)
     parameters = learner.workspace.parameters()
     optimizer = TaskOptimizer(parameters.values(), settings, least * in_epoch)
-    trainer = _TaskTrainer(learner, task, lesson, past, optimizer)
+    trainer = _TaskTrainer(learner, task, lesson, past, updates, optimizer)
     epochs: list[dict[str, float]] = []
     taken = 0
 
@@ -227,6 +232,7 @@ class _TaskTrainer:
         task: int,
         lesson: Lesson,
         past: Past,
+        updates: Callable[[], dict[str, Update]],
         optimizer: TaskOptimizer,
     ) -> None:
         self._learner = learner
@@ -239,9 +245,7 @@ class _TaskTrainer:
         masked = (settings.balance.answers, settings.optim.acquired) != (None, None)
         masked = masked or self._weights.answers_alone
         self._is_answer = lesson.is_answer() if masked else None
-        self._updates: Callable[[], dict[str, Update]] = dict
-        if learner.needs_updates:
-            self._updates = updates_since(learner.workspace.copied(), learner.workspace)
+        self._updates = updates
         self._optimizer = optimizer
         self.gradient_norm = torch.zeros(())  # of the latest step, before clipping
         self._drawn = 0  # minibatches so far; part of the dropout masks' seeds
@@ -256,8 +260,7 @@ class _TaskTrainer:
             at_once = learner.replay.minibatches_per_step
             replay = replay_minibatches(seed, self._task, epoch, len(past.replay), size, at_once)
         if self._general is not None:
-            text, at_once = self._general
-            count = len(text.sequences)
+            count, at_once = len(self._general.sequences), self._general.minibatches_per_step
             general = replay_minibatches(
                 seed, self._task, epoch, count, size, at_once, "general order"
             )
@@ -302,7 +305,7 @@ class _TaskTrainer:
         if chosen.replay is not None:
             parts["replay dropout"] = _part(past.replay, past.replay_states, chosen.replay)
         if chosen.general is not None and self._general is not None:
-            text, _ = self._general
+            text = self._general
             parts["general dropout"] = _part(text.sequences, text.states, chosen.general)
         masks = [derive(seed, purpose, self._task, self._drawn) for purpose in parts]
         with learner.backbone.learning(dropout=True):
@@ -324,7 +327,7 @@ class _TaskTrainer:
             )
             if terms.rest is None:
                 return terms.values, passed.gradient(terms.fit), {}
-            if not learner.needs_fit_gradient:
+            if not learner.needs("fit_gradient"):
                 return terms.values, passed.gradient(terms.fit + terms.rest), {}
             fit_gradient = passed.gradient(terms.fit, again=True)
             return terms.values, fit_gradient, passed.gradient(terms.rest)
@@ -343,7 +346,7 @@ class _TaskTrainer:
         parameters = learner.workspace.parameters()
         clip = learner.config.optim.clip
         self.gradient_norm = torch.nn.utils.clip_grad_norm_(parameters.values(), clip)
-        if not learner.needs_fit_gradient:
+        if not learner.needs("fit_gradient"):
             self._optimizer.step()
             return
         before = learner.workspace.copied()

@@ -175,7 +175,8 @@ def test_written_sequences_are_asked_anew_and_leave_no_state() -> None:
 
 
 def test_what_the_previous_model_writes_is_needed_by_who_looks_at_it() -> None:
-    assert not KroneckerFisher(KroneckerFisher.Config()).needs.curvature
+    own = KroneckerFisher(KroneckerFisher.Config()).needs
+    assert own.prior_curvature and not own.curvature
     assert KroneckerFisher(KroneckerFisher.Config(source="written")).needs.curvature
 
 

@@ -220,7 +220,7 @@ def begun(learner: Learner, parameters: dict[str, torch.Tensor]) -> Step:
     read = (
         (sequences, past.current_states),
         (past.replay, past.replay_states),
-        (general_text[0].sequences, general_text[0].states),
+        (general_text.sequences, general_text.states),
     )
     parts = [Part(batch, states and states.states) for batch, states in read]
     with learner.backbone.learning():

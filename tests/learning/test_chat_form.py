@@ -178,7 +178,7 @@ def test_the_loss_is_that_of_the_answers_alone(accumulated: bool) -> None:
             )
         }
     )
-    optimise(learner, 1, lesson, past, Watching())
+    optimise(learner, 1, lesson, past, dict, Watching())
     each = {
         round(float(loss.detach() / count), 9) for loss, count in zip(losses, counts, strict=True)
     }
