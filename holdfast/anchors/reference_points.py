@@ -32,9 +32,6 @@ class StoredReplay(Anchor):
         self.config = config
         self.needs = Needs(replay=True, stored=config.items)
 
-    def strength(self, state: State) -> float:
-        return 1.0
-
     def loss(self, state: State, step: Step) -> Tensor:
         if step.replay is None:
             return step.zero()

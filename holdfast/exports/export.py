@@ -23,7 +23,6 @@ from holdfast.exports.formats import (
 from holdfast.exports.gguf import only_the_file
 from holdfast.learning.recorded import Recorded
 from holdfast.learning.state import Commit
-from holdfast.learning.taught import taught
 from holdfast.memory.record import is_memory
 from holdfast.results.record import is_trajectory
 from holdfast.streams.item import quoted
@@ -78,7 +77,7 @@ def export(
             wanted = None
             if checked:
                 try:
-                    tasks = taught(recorded, commit)
+                    tasks = recorded.taught(commit)
                 except HoldfastError:  # without the stream, made-up questions are asked
                     tasks = ()
                 wanted = expected(recorded.learner(commit), tasks)
@@ -142,7 +141,7 @@ def _number(recorded: Recorded, wanted: int | str, option: str) -> int:
     text, learned = str(wanted), recorded.last.completed
     counted = int(text) if text.isascii() and text.isdigit() else None
     try:
-        names = [task.name for task in taught(recorded, recorded.last)]
+        names = [task.name for task in recorded.taught(recorded.last)]
     except HoldfastError:  # without the stream only numbers can be given
         if counted is None:
             raise

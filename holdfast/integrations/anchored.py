@@ -28,7 +28,6 @@ from torch import Tensor
 
 from holdfast.allocation import Closing, Opening
 from holdfast.anchors import Change, State, Step, TaskEnd, TaskStart
-from holdfast.anchors.objective import compose
 from holdfast.backbone.curvature import mean_inputs
 from holdfast.backbone.generation.sampling import Sampling
 from holdfast.backbone.projection import Projection
@@ -59,6 +58,7 @@ from holdfast.integrations.method import (
 from holdfast.integrations.past import remember, warn_of_a_lost_past
 from holdfast.integrations.reader import Reader, keep_buffers, own_loss, tensors_of
 from holdfast.integrations.task import Task, TaskSequences, is_accumulating
+from holdfast.learning.objective import compose
 from holdfast.model.curvature import CurvatureConfig
 from holdfast.model.lora import LoraWorkspace
 

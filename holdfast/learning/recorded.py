@@ -15,8 +15,10 @@ from holdfast.learning.config import RunConfig
 from holdfast.learning.continuation import history, restore_learner
 from holdfast.learning.learner import Learner
 from holdfast.learning.state import Commit, Store, factors_file
+from holdfast.learning.stream import stream_of
 from holdfast.model.template import texts_sha256
 from holdfast.results.record import CONFIG_FILE, Description
+from holdfast.streams import Task
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,17 @@ class Recorded:
             f", or a keep.snapshot_every above {self.config.keep.snapshot_every}," if folded else ""
         )
         return f"keep.factors=true{every} keeps more of what comes"
+
+    def taught(self, commit: Commit) -> tuple[Task, ...]:
+        """The tasks learned until a commit, in order.
+
+        Raises HoldfastError if they cannot be read, or have changed since they were learned.
+        """
+        tasks = stream_of(self.config).tasks[: commit.completed]
+        if [task.fingerprint for task in tasks] != commit.tasks:
+            name = self.config.stream.name
+            raise HoldfastError(f"stream {name}: is not as it was learned; restore it")
+        return tasks
 
     def backbone(self) -> Backbone:
         """Load the unmodified backbone; HoldfastError when its weights have changed since."""

@@ -90,7 +90,7 @@ class Trajectory:
         )
         self._identity.check_directory()
         self._commit = self._last_commit()
-        self._check_learned_tasks(self.stream)
+        self._check_learned_tasks()
 
     @property
     def horizon(self) -> int:
@@ -365,7 +365,7 @@ class Trajectory:
             if commit != self._commit:
                 # Another process has committed since this object was made.
                 self._commit, self._learner = commit, None
-                self._check_learned_tasks(self.stream)
+                self._check_learned_tasks()
             run_on_rank_zero(lambda: self._store.sweep(commit))
             self._is_locked = True
             try:
@@ -384,9 +384,9 @@ class Trajectory:
             committed = read_bytes(path)[: self._commit.log_bytes]
             cut(path, committed.rfind(b"\n") + 1)
 
-    def _check_learned_tasks(self, stream: Stream) -> None:
+    def _check_learned_tasks(self) -> None:
         """Raise HoldfastError if a learned task differs from the stream's task of that number."""
-        ours = [task.fingerprint for task in stream.tasks]
+        ours = [task.fingerprint for task in self.stream.tasks]
         for number, learned in enumerate(self._commit.tasks, start=1):
             if number <= len(ours) and ours[number - 1] != learned:
                 raise HoldfastError(
