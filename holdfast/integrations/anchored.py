@@ -148,7 +148,6 @@ class Anchored:
         self.allocation_state = self.allocation.begin(
             self.allocation_state, self.workspace, Opening(number, self.seed)
         )
-        self.workspace.given_start_is_used()
         replay, general = samples_before(self, number)
         task = Task(number, self.workspace.copied(), replay, given.fingerprint)
         written = written_by(self, replay if self.needs("curvature") else [], general)
@@ -173,7 +172,9 @@ class Anchored:
             name: anchor.begin(self.states[name], start) for name, anchor in self.anchors.items()
         }
         task.go_on(given)
-        self.task = task  # last, so that an interrupted call can be made again
+        # Last, so that an interrupted call can be made again.
+        self.task = task
+        self.workspace.given_start_is_used()
 
     def loss(
         self,

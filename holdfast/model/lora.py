@@ -252,13 +252,12 @@ class LoraWorkspace:
 
     @torch.no_grad()
     def fresh(self, seed: int, task: int) -> None:
-        """Draw A by the Kaiming rule and set B = 0; the first call changes nothing instead.
+        """Draw A by the Kaiming rule and set B = 0.
 
-        So the adapter that the model came with is the start. The draw of a map's A depends on
-        (seed, task, name of the map) only.
+        Until :meth:`given_start_is_used` it changes nothing: the adapter that the model came with
+        is the start. The draw of a map's A depends on (seed, task, name of the map) only.
         """
         if self._start_is_given:
-            self._start_is_given = False
             return
         for name, layer in self.layers.items():
             drawn = torch.empty(layer.lora_A.shape, dtype=torch.float32)
@@ -376,5 +375,5 @@ class LoraWorkspace:
         return not bool(torch.stack([layer.lora_B.any() for layer in self.layers.values()]).any())
 
     def given_start_is_used(self) -> None:
-        """Let the next call of :meth:`fresh` draw, even if it is the first."""
+        """Let :meth:`fresh` draw from now on."""
         self._start_is_given = False

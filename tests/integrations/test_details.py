@@ -6,6 +6,7 @@ import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from holdfast.anchors.quadratic import quadratic_penalty
 from holdfast.core import plugins
 from holdfast.core.errors import HoldfastError
 from holdfast.integrations import Anchored
+from holdfast.integrations import anchored as anchored_module
 from holdfast.integrations.boundary import samples_before
 from holdfast.model.lora import LoraWorkspace
 from tests.integrations.test_anchored import (
@@ -51,6 +53,22 @@ def test_an_adapter_that_exists_is_the_start() -> None:
             torch.testing.assert_close(anchored.reader.hidden(ids), before)
         moved = any(bool((start[k] != v).any()) for k, v in anchored.workspace.copied().items())
         assert moved == (rule != "shared")
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_beginning_that_failed_does_not_redraw_the_adapter(
+    rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    anchored = anchored_of(peft_model(), (), rule)
+    with torch.no_grad():
+        for factor in anchored.workspace.parameters().values():
+            factor.fill_(1.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(anchored_module, "samples_before", Mock(side_effect=MemoryError))
+        with pytest.raises(MemoryError):
+            anchored.begin(short_sequences(ITEMS))
+    anchored.begin(short_sequences(ITEMS))
+    assert all(bool((factor == 1).all()) for factor in anchored.workspace.parameters().values())
 
 
 class Tether(Anchor):
