@@ -87,16 +87,17 @@ def shares(recorded: Recorded, items: int, report: Report) -> list[ShareOfChange
     general = recorded.config.sampling.general
     if general:
         untouched = recorded.learner(recorded.boundary(0))
-        probes["text"] = Lesson(first_general_text(untouched, general)[:items])
+        if text := first_general_text(untouched, general):
+            probes["text"] = Lesson(text[:items])
 
     rows, forms = shares_of(before, student, before.lesson(stream.tasks), probes, report)
-    if general:
+    if "text" in probes:
         parts = {"answers": len(learned), "text": general}
         rows = [
             ShareOfChange(row.what, {**row.values, "both": _mean(row.values, parts)})
             for row in rows
         ]
-    column = "both" if general else "answers"
+    column = "both" if "text" in probes else "answers"
     rows += [ShareOfChange(f"what {name} holds", {column: form}) for name, form in forms.items()]
     return rows
 

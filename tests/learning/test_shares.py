@@ -163,6 +163,17 @@ def test_a_run_is_read_and_nothing_is_written(backbone_directory: Path, tmp_path
             assert row.values["both"] == pytest.approx(parts)
 
 
+def test_of_a_model_that_writes_nothing_answers_alone_are_measured(
+    backbone_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("boundary", "shares"):
+        monkeypatch.setattr(f"holdfast.learning.{module}.first_general_text", lambda *_: [])
+    config = RunConfig.of(SMALL, [f"backbone.name={backbone_directory}"])
+    Trajectory(config, tmp_path).advance(1)
+    rows = shares(Recorded.read(tmp_path), 3, lambda *_: None)
+    assert {column for row in rows for column in row.values} == {"answers"}
+
+
 def test_a_stream_without_a_further_task_is_refused(tmp_path: Path) -> None:
     facts = tmp_path / "facts.jsonl"
     facts.write_text('{"question": "who?", "answer": "Ada"}\n')
