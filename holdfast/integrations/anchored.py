@@ -100,6 +100,7 @@ class Anchored:
         self.allocation_name, self.allocation = allocation_of(allocation)
         self.sampling = built(Sampling, sampling, "sampling")
         self.curvature = built(CurvatureConfig, curvature, "curvature")
+        self.tokenizer = tokenizer
         self.seed, self.batch_size = seed, whole_number("batch_size", batch_size)
         self.given_begin = given_beginning(begin_with, tokenizer)
         check_tokens(self.given_begin, self.reader.vocabulary)

@@ -23,6 +23,7 @@ from holdfast.core.seeding import derive, generator
 from holdfast.integrations.method import shown
 from holdfast.integrations.reader import Reader, tensors_of
 from holdfast.integrations.task import TaskSequences
+from holdfast.learning.teacher import text_tokens
 from holdfast.model.chat import chat_form
 from holdfast.model.curvature import Curvature, Positions
 
@@ -52,12 +53,16 @@ def samples_before(anchored: Anchored, number: int) -> tuple[list[list[int]], li
 def general_text(anchored: Anchored, number: int, count: int) -> list[list[int]]:
     """Let the model continue ``count`` random tokens before task ``number``.
 
-    If ``begin_with`` was given, it precedes every random token.
+    If ``begin_with`` was given, it precedes every random token. With a tokenizer, special and stop
+    tokens are not drawn, nor rows that only pad the model's table.
     """
-    weight: Any = anchored.reader.head.weight
+    drawable: Sequence[int] = range(anchored.reader.vocabulary)
+    if hasattr(anchored.tokenizer, "get_vocab"):  # a processor has none
+        known = text_tokens(anchored.tokenizer, anchored.stop_tokens)
+        drawable = [token for token in known if token in drawable]
     source = generator(anchored.seed, "general text", number)
-    drawn = torch.randint(len(weight), (count,), generator=source).tolist()
-    begins = [[*anchored.given_begin, token] for token in drawn]
+    drawn = torch.randint(len(drawable), (count,), generator=source).tolist()
+    begins = [[*anchored.given_begin, drawable[index]] for index in drawn]
     seed = derive(anchored.seed, "general", number)
     return samples(anchored.reader, begins, anchored.sampling, anchored.stop_tokens, seed)
 

@@ -8,8 +8,9 @@ copy of the model is made and no forward pass is repeated.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import accumulate
+from typing import Any
 
 import torch
 
@@ -64,13 +65,18 @@ def general_text(
     backbone: Backbone, config: Sampling, *, seed: int, task: int, keep_stop: bool
 ) -> list[list[int]]:
     """Sample sequences of the previous model from uniformly drawn tokens of its vocabulary."""
-    never = {backbone.seed_token, *backbone.stop_tokens, *backbone.tokenizer.all_special_ids}
-    vocabulary = backbone.tokenizer.get_vocab().values()
-    drawable = sorted(token for token in vocabulary if token not in never)
+    never = {backbone.seed_token, *backbone.stop_tokens}
+    drawable = text_tokens(backbone.tokenizer, never)
     source = generator(seed, "general text", task)
     chosen = torch.randint(len(drawable), (config.general,), generator=source)
     begins = torch.tensor(drawable)[chosen]
     return _written(backbone, begins, config, seed, ("general", task), keep_stop)
+
+
+def text_tokens(tokenizer: Any, never: Collection[int | None]) -> list[int]:
+    """The tokens of a vocabulary that are neither special nor in ``never``, ascending."""
+    excluded = {*never, *tokenizer.all_special_ids}
+    return sorted(token for token in tokenizer.get_vocab().values() if token not in excluded)
 
 
 def _written(

@@ -16,7 +16,7 @@ from torch import Tensor
 from holdfast.backbone.sequences import pad_right
 from holdfast.core.errors import HoldfastError
 from holdfast.core.seeding import generator
-from holdfast.integrations import Anchored
+from holdfast.integrations import Anchored, boundary
 from holdfast.integrations.boundary import general_text, given_beginning, samples_before
 from holdfast.integrations.task import Task
 from holdfast.model.chat import chat_form
@@ -24,7 +24,7 @@ from reference.learner import run_task
 from reference.state import Settings, State
 from reference.state import Task as ReferenceTask
 from tests.model.chat_models import chat_tokenizer
-from tests.tiny import exact_backbone, short_sequences
+from tests.tiny import byte_tokenizer, exact_backbone, short_sequences
 
 TARGETS = ["v_proj", "down_proj"]
 ANCHORS: dict[str, dict[str, Any]] = {
@@ -264,6 +264,15 @@ def test_general_text_begins_as_one_says() -> None:
     assert {chat[0] for chat in chats} == {7} and len({chat[1] for chat in chats}) > 2
     anchored.given_begin = []
     assert [chat[0] for chat in general_text(anchored, 1, 6)] == [chat[1] for chat in chats]
+
+
+def test_general_text_begins_with_no_stop_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 3,000 draws from 257 tokens; without a tokenizer the stop token 0 is one of them."""
+    monkeypatch.setattr(boundary, "samples", lambda _, begins, *__: begins)
+    for tokenizer, tokens in ((None, 257), (byte_tokenizer(), 256)):
+        anchored = anchored_of(peft_model(), ["general"], "shared", tokenizer=tokenizer)
+        drawn = {token for _, token in general_text(anchored, 1, 3000)}
+        assert len(drawn) == tokens and (0 in drawn) == (tokenizer is None)
 
 
 def test_chats_begin_as_the_template_says() -> None:
