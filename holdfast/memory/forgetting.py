@@ -124,8 +124,7 @@ def forget(
     """
     memory.refresh()
     directory, unfinished = memory.directory, memory.record.gone
-    done = set() if corrected else set(map(loose_key, unfinished.keys))
-    questions = [question for question in questions if loose_key(question) not in done]
+    questions = [text for text in questions if corrected or not _is_forgotten(memory, text)]
     what_goes(memory, questions, corrected=corrected)  # raises before the wait for the locks
     with (
         lock_directory(directory, lock=CONSOLIDATION_LOCK, parts=PARTS),
@@ -168,8 +167,17 @@ def forget(
             finish_forgetting(directory)
         remove_unnamed(directory, after)
         memory.refresh()
-    missed = sum(len(batch.missed) for _, batch in learned.values())
-    return replace(forgetting, facts=facts, answered=forgetting.others - missed)
+    answered: dict[str, bool] = {}  # by the last lesson that has the fact
+    for _, batch in learned.values():
+        answered |= dict.fromkeys(batch.looks.owners, True) | dict.fromkeys(batch.missed, False)
+    return replace(forgetting, facts=facts, answered=sum(answered.values()))
+
+
+def _is_forgotten(memory: Memory, question: str) -> bool:
+    """Whether a killed call has forgotten this question, and the list may still have it."""
+    keys = memory.record.gone.keys
+    is_like_one = loose_key(question) in set(map(loose_key, keys))
+    return question_key(question) in keys or (is_like_one and _on_file(memory, question) is None)
 
 
 def _named(memory: Memory, questions: Iterable[str]) -> tuple[ForgottenFact, ...]:

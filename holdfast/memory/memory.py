@@ -158,8 +158,8 @@ class Memory:
     def fingerprint(self) -> str:
         """sha256 over the model, the lessons and their facts."""
         facts = [[task.name, task.fingerprint] for task in self._tasks[: self.horizon]]
-        committed = asdict(self._record)
-        for part in ("consolidated", "former"):  # these change no answer
+        committed = {**asdict(self._record), "forgotten": ()}
+        for part in ("consolidated", "former"):  # as what is forgotten, these change no answer
             del committed[part]
         return sha256_of([committed, facts])
 
@@ -191,7 +191,7 @@ class Memory:
 
     def plan(self, facts: Facts | None = None, *, again: bool = False) -> Plan:
         """What :meth:`learn` would put on file. Writes nothing; raises for invalid facts."""
-        stream = None if facts is None else stream_from(facts)
+        stream = None if facts is None else self.worded(facts)
         missed = self.missed() if again else ()
         if missed and stream is None:
             stream = Stream((Task("again", missed),), "again")

@@ -156,7 +156,7 @@ def test_killed_at_every_instant(copied: Callable[[], Path], tmp_path: Path) -> 
     engine = quick_engine(memory)
     with heard(hear):
         forget(memory, [GONE])
-    end = files_of(place)
+    end, fingerprint = files_of(place), memory.fingerprint
     assert len(copies) > 5 and not any(ANSWER.encode() in content for content in end.values())
     for copy in copies.values():
         memory = Memory(copy)
@@ -167,12 +167,40 @@ def test_killed_at_every_instant(copied: Callable[[], Path], tmp_path: Path) -> 
         if GONE in questions:
             forget(memory, [GONE.lower()])
         elif memory.record.forgotten:
+            assert memory.fingerprint == fingerprint
             assert not forget(memory, [GONE.lower()]).facts
         else:
             memory.learn(WEDNESDAY)  # which removes what the old lesson left
             forget(memory, [WEDNESDAY[0][0]])
         assert files_of(copy) == end, copy
     assert states == {True, False}
+
+
+def test_a_twin_of_what_a_killed_one_forgot_can_go_too(
+    copied: Callable[[], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only if it is named: the same call again leaves it."""
+    place, gone = copied(), WEDNESDAY[0][0]
+    Memory(place).write_facts([*WEDNESDAY, (gone.upper(), "48")])
+    with monkeypatch.context() as patch:
+        patch.setattr(forgetting, "finish_forgetting", lambda _: None)  # as if killed before it
+        forget(Memory(place), [gone])
+    again = shutil.copytree(place, tmp_path / "again")
+    assert not forget(Memory(again), [gone]).facts and gone.upper() in str(Memory(again).facts)
+    assert [fact.answer for fact in forget(Memory(place), [gone.upper()]).facts] == ["48"]
+    assert len(Memory(place).facts) == len([*MONDAY, *TUESDAY])
+
+
+def test_a_fact_of_two_lessons_is_answered_by_the_last(copied: Callable[[], Path]) -> None:
+    """One that both miss counts once."""
+    memory = Memory(copied())
+    quick_engine(memory)
+    kept = MONDAY[1][0]
+    memory.learn([(GONE, "Quill"), (kept, "in the sea")])
+    forgetting = forget(memory, [GONE])
+    assert kept in {fact.question for fact in memory.missed()} and forgetting.others == 2
+    missed = sum(fact.question in dict(MONDAY) for fact in memory.missed())
+    assert forgetting.answered == 2 - missed
 
 
 def test_the_command(holdfast: Callable[..., Outcome], copied: Callable[[], Path]) -> None:

@@ -6,6 +6,7 @@ import json
 
 from holdfast import Item, Stream, Task
 from holdfast.memory.lesson_wordings import corruptions, lesson_wordings
+from holdfast.memory.memory import Memory
 from holdfast.memory.plan import plan
 from holdfast.memory.wordings import GIVEN, HELD_OUT, with_wordings
 from holdfast.streams.batches import WORDING_OF, latest, newest
@@ -54,6 +55,12 @@ def test_what_the_user_wrote_is_always_learned():
     enough = worded(facts, 1)
     assert [item.question for item in enough[1:]] == ["Which person?", "Who is it?"]
     assert enough[0].details[HELD_OUT] == ["Who? again 1"]
+
+
+def test_a_plan_has_the_wordings_that_would_be_learned(tmp_path):
+    fact = {"question": "Who?", "answer": "Ann", GIVEN: ["Which person?"]}
+    (task,) = Memory(tmp_path / "m").plan([fact]).tasks
+    assert [item.question for item in task.items] == ["Who?", "Which person?"]
 
 
 def test_another_facts_question_is_no_wording():
