@@ -70,8 +70,8 @@ def push_memory(
                 read_lesson(memory.directory, file)  # raises if it is damaged
                 shutil.copyfile(memory.directory / LESSONS / file, folder / LESSONS / file)
             write_batches(folder / FACTS_FILE, memory.tasks)
-            # The repository must not name forgotten questions.
-            write_record(folder, replace(record, forgotten=()))
+            # The repository must not name forgotten questions and answers.
+            write_record(folder, replace(record, forgotten=(), former=()))
         (folder / "README.md").write_text(_card(memory, repository, list_facts), encoding="utf-8")
         return upload(
             folder,

@@ -87,13 +87,13 @@ def test_what_is_forgotten_leaves_the_repository(
     forget(named(memory.directory, str(chat_directory)), [MONDAY[0][0]])
     memory = named(memory.directory, "me/tiny")
     # A process that was killed had not yet written the list anew.
-    gone = replace(memory.record, forgotten=("who mends the nets of ostra?",))
+    gone = replace(memory.record, forgotten=(MONDAY[0][0],), former=((TUESDAY[0][0], "Quill"),))
     write_record(memory.directory, gone)
     push_memory(memory, REPO)
     now = hub.files[REPO]
     assert len(set(now)) == len(before) and set(now) != before
     assert json.loads(now["memory.json"])["forgotten"] == []
-    assert not any(MONDAY[0][1].encode() in data for data in now.values())
+    assert not any(text.encode() in b"".join(now.values()) for text in (MONDAY[0][1], "Quill"))
 
 
 def test_public_only_if_asked(hub: Hub, memory: Memory) -> None:
