@@ -51,7 +51,8 @@ def consolidate(
         return
     if not outcome.is_new:
         print("nothing new since it was done before")
-    print(f"{outcome.answered} of {outcome.facts} facts answered from one set of weights")
+    weights = "one set of weights" if outcome.is_new or not outcome.lessons_kept else "the weights"
+    print(f"{outcome.answered} of {outcome.facts} facts answered from {weights}")
     if outcome.is_new and not outcome.lessons_kept:
         print(f"holdfast export {memory} OUT --to hf makes a model of them", file=sys.stderr)
     if outcome.lessons_kept:

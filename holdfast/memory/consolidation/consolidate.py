@@ -41,7 +41,8 @@ class ConsolidationOutcome:
 
     facts: how many were learned together; answered: how many of them the new weights answer;
     lessons: how many the memory has; lessons_kept: how many of them keep their own adapter, since
-    it answers facts that the new one does not; is_new: False if all this was learned before.
+    it answers facts that the new one does not; is_new: False if all this was learned before, and
+    ``answered`` then counts what the kept adapters answer too.
     """
 
     facts: int
@@ -112,11 +113,12 @@ def _done(memory: Memory, *, neurons: bool) -> ConsolidationOutcome | None:
             return None
         answered = learned.facts - len(learned.missed)
         return ConsolidationOutcome(learned.facts, answered, memory.horizon, 0, is_new=False)
-    lessons = record.lessons
-    if len({lesson.file for lesson in lessons}) > 1 or not lessons[0].whole_turn:
+    lessons_kept = sum(not lesson.whole_turn for lesson in record.lessons)
+    files = {lesson.file for lesson in record.lessons}
+    if record.consolidated < memory.horizon and (lessons_kept or len(files) > 1):
         return None
     answered = facts - len(memory.missed())
-    return ConsolidationOutcome(facts, answered, memory.horizon, 0, is_new=False)
+    return ConsolidationOutcome(facts, answered, memory.horizon, lessons_kept, is_new=False)
 
 
 def _one_for_all(
@@ -170,6 +172,7 @@ def _commit(memory: Memory, before: Record, after: Record) -> None:
             f"{memory.directory}: its lessons have changed since; holdfast consolidate "
             f"{memory.directory} again"
         )
-    record = replace(after, lessons=(*after.lessons, *now.lessons[count:]))
+    lessons = (*after.lessons, *now.lessons[count:])
+    record = replace(now, lessons=lessons, neurons=after.neurons, consolidated=after.consolidated)
     write_record(memory.directory, record)
     remove_unnamed(memory.directory, record)

@@ -21,7 +21,7 @@ from holdfast.memory.consolidation.consolidate import ConsolidationOutcome, cons
 from holdfast.memory.consolidation.rehearsal import Rehearsal
 from holdfast.memory.forgetting import forget
 from holdfast.memory.memory import Memory
-from holdfast.memory.record import CONSOLIDATION_LOCK, PROGRESS_OF_ALL, LearnedNeurons
+from holdfast.memory.record import CONSOLIDATION_LOCK, PROGRESS_OF_ALL, Gone, LearnedNeurons
 from holdfast.streams.item import question_key
 from tests.cli.conftest import Outcome
 from tests.memory.consolidation.conftest import FACTS, SETTINGS, Done
@@ -95,8 +95,9 @@ def test_later_lessons_and_corrections_stand_beside_it_and_are_taken_in(all_in_o
 
 
 def test_a_lesson_keeps_the_adapter_that_answers_more(
-    copied: Callable[[], Path], done: Done, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    holdfast: Callable[..., Outcome], copied: Callable[[], Path], done: Done,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     """The new adapter gives nothing of TUESDAY: MONDAY's goes, TUESDAY's stays."""
     place = copied()
     worse = done.state, [True, True, True, False, True]
@@ -108,6 +109,9 @@ def test_a_lesson_keeps_the_adapter_that_answers_more(
     assert memory.record.consolidated == 2 and memory.record.is_consolidated
     assert not replace(memory.record, consolidated=1).is_consolidated
     assert answers(memory) == answers(Memory(place)) == RIGHT
+    monkeypatch.setattr(module, "learn_adapter", None)  # hours, which would be spent again
+    assert consolidate(memory, SETTINGS) == ConsolidationOutcome(5, 5, 2, 1, is_new=False)
+    assert "5 of 5 facts answered from the weights\n1 of 2" in holdfast("consolidate", place).out
 
 
 def test_what_a_lesson_missed_may_be_missed(
@@ -241,8 +245,11 @@ def test_one_at_a_time_beside_lessons(
     copied: Callable[[], Path], done: Done, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second one is refused; a lesson that is learned meanwhile stays as it is, and removes no
-    file that is being written."""
+    file that is being written. What it finished forgetting does not come back."""
     place = copied()
+    module.write_record(
+        place, replace(Memory(place).record, forgotten=("k",), former=(("k", "v"),))
+    )
     with lock_directory(place, lock=CONSOLIDATION_LOCK), pytest.raises(InUseError):
         consolidate(Memory(place), SETTINGS)
 
@@ -261,7 +268,7 @@ def test_one_at_a_time_beside_lessons(
     for path in mine:
         path.touch()
     assert consolidate(memory, SETTINGS) == ConsolidationOutcome(5, 5, 2, 0)
-    assert len(adapters(place)) == 2 + 2
+    assert len(adapters(place)) == 2 + 2 and memory.record.gone == Gone()
     expected = [*RIGHT, (WEDNESDAY[0][1], "weights")]
     assert answers(memory, [*FACTS, *WEDNESDAY]) == expected
     assert writing.exists() and not progress.exists()
