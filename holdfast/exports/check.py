@@ -169,13 +169,12 @@ def _compared(model: Any, expected: Expected, tolerance: float) -> Checked:
             raise _fault(f"its logits have the shape {list(theirs.shape)}, not {list(ours.shape)}")
         largest = float(ours.abs().max())
         away = float((theirs.double() - ours.double()).abs().max()) / largest
-        # Written so that a NaN is taken as the difference.
-        difference = away if not away <= difference else difference
-    if not difference <= tolerance:
-        raise _fault(
-            f"its logits differ by up to {difference:.2g} of the largest, and rounding makes less "
-            f"than {tolerance:g}"
-        )
+        if not away <= tolerance:  # a NaN neither
+            raise _fault(
+                f"its logits differ by up to {away:.2g} of the largest, and rounding makes less "
+                f"than {tolerance:g}"
+            )
+        difference = max(difference, away)
     same = 0
     for index, (prompt, answer) in enumerate(zip(expected.prompts, expected.answers, strict=True)):
         generated = _continued(model, prompt, len(answer))
