@@ -68,11 +68,12 @@ class Steps:
 
     def fact_numbers(self) -> list[int]:
         """The numbers of this step's facts, from a new random order of all facts in each epoch."""
-        facts = []
-        for number in range(self.step * self._size, (self.step + 1) * self._size):
+        facts: list[int] = []
+        while missing := self._size - len(facts):
+            epoch, begin = divmod(self.step * self._size + len(facts), self._count)
             order = list(range(self._count))
-            random.Random(derive(self.seed, "epoch", number // self._count)).shuffle(order)
-            facts.append(order[number % self._count])
+            random.Random(derive(self.seed, "epoch", epoch)).shuffle(order)
+            facts += order[begin : begin + missing]
         return facts
 
     def begin_step(self) -> None:
