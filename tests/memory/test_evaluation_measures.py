@@ -21,6 +21,7 @@ from holdfast.memory.evaluation.probes import (
     without_taught,
 )
 from holdfast.memory.evaluation.result import (
+    VERSION,
     Measure,
     MemoryEvaluation,
     read_evaluation,
@@ -230,8 +231,9 @@ def test_probes_come_from_details_and_from_a_file(tmp_path: Path, caplog):
     (kept_probe, _), (everyday,) = without_taught(
         [first, second],
         [EverydayQuestion("Why?", ("so",)), EverydayQuestion("How?", ("thus",))],
-        ["whose is the LAMP", "who keeps the bell", "why"],
+        ["whose is the LAMP", "what does Orsa keep", "who keeps the bell", "why"],
     )
+    assert kept_probe.sentence and kept_probe.reverse is None
     assert kept_probe.wordings == kept_probe.others == () and kept_probe.untaught
     assert everyday.question == "How?"
 
@@ -279,7 +281,8 @@ def test_a_file_keeps_what_was_measured(tmp_path: Path):
     assert (tmp_path / "answers" / "recalled.jsonl").read_text() == '{"question": "Who?"}\n'
     assert read_evaluation(tmp_path, "abc") == begun and not begun.finished
     assert read_evaluation(tmp_path, "other") is None
-    (tmp_path / "evaluation.json").write_text('{"version": 2}')
-    assert read_evaluation(tmp_path, "abc") is None
+    for damaged in (f'{{"version": {VERSION}}}', "{"):
+        (tmp_path / "evaluation.json").write_text(damaged)
+        assert read_evaluation(tmp_path, "abc") is None
     assert table_rows(begun) == [("taught wordings recalled", "2", "100.0%", "50.0%", "100.0%")]
     assert "the adapter always acts" in notes(begun)[1]

@@ -49,7 +49,7 @@ def check(edits, triples, others: int) -> None:
         assert edit["answer"] in {o for _, o in triples[details["relation"]]}
         assert edit["question"] not in details["held_out"]
         assert len(details["others"]) == others
-        for text in (*details["held_out"], details["sentence"], *details["untaught"]):
+        for text in (*details["held_out"], *details["untaught"]):
             assert details["entity"] in text
         assert not {edit["question"], *details["held_out"]} & set(details["untaught"])
         assert not any(text == f"Complete: {name}" for text in details["others"] for name in edited)
@@ -59,6 +59,9 @@ def test_edits(folder: Path):
     edits = draw_edits(folder, 6, seed=4)
     assert edits == draw_edits(folder, 6, seed=4) != draw_edits(folder, 6, seed=5)
     check(edits, TRIPLES, others=2)
+    assert {edit["details"]["sentence"] for edit in edits} == {None}  # both patterns are asked
+    one = draw_edits(folder, 6, seed=4, held_out=1)[0]["details"]
+    assert one["entity"] in one["sentence"] not in one["held_out"][0]
     relations = [edit["details"]["relation"] for edit in edits]
     assert relations.count("P108") == relations.count("P20") == 3
     works = edits[relations.index("P108")]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from holdfast.core.config import sha256_of
-from holdfast.memory.batch import taught_wordings
+from holdfast.memory.batch import facts_of, taught_wordings
+from holdfast.memory.consolidation.names import related_wordings
 from holdfast.memory.evaluation.asking import Report, Sides
 from holdfast.memory.evaluation.probes import (
     EverydayQuestion,
@@ -19,11 +21,19 @@ from holdfast.memory.evaluation.result import VERSION, MemoryEvaluation
 from holdfast.memory.evaluation.stages import StageResult, stages
 from holdfast.memory.memory import Memory, Told
 from holdfast.memory.record import read_lesson
+from holdfast.streams.batches import latest
 
 
 def learned_wordings(memory: Memory) -> list[str]:
-    """Every wording that the lessons trained on, also by rule; not those a consolidation adds."""
-    return [text for task in memory.tasks[: memory.horizon] for text in taught_wordings(task)]
+    """Every wording that was trained on, by lessons and by the adapter of consolidated ones."""
+    learned, record = memory.tasks[: memory.horizon], memory.record
+    wordings = [text for task in learned for text in taught_wordings(task)]
+    if any(lesson.whole_turn for lesson in record.lessons):
+        engine = memory.engine()
+        at_once = latest(learned[: record.consolidated or None])  # a merged memory has no number
+        facts = facts_of(at_once.values(), engine.limits.fits)
+        wordings += chain.from_iterable(related_wordings(engine, facts))
+    return wordings
 
 
 def evaluate(

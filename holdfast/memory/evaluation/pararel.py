@@ -116,8 +116,9 @@ def draw_edits(
 
     held_out: how many further patterns to ask, never taught, None for all; others: how many
     neighbours, which are subjects of the relation in no edit, with the same true object if there
-    are any; form: ``complete`` teaches a pattern to complete, ``question`` a question. ``untaught``
-    asks what relations that share no pattern with this one (to be located in) say of the subject.
+    are any; form: ``complete`` teaches a pattern to complete, ``question`` a question. ``sentence``
+    is a pattern that is not asked, None if all are. ``untaught`` asks what relations that share no
+    pattern with this one (to be located in) say of the subject.
     Raises ValueError if the folder has too few subjects.
     """
     relations = read_relations(folder)
@@ -129,6 +130,8 @@ def draw_edits(
         things = sorted(set(relation.subjects) - relation.objects[subject])
         was = min(relation.objects[subject])
         patterns = draw.sample(relation.patterns[1:], len(relation.patterns) - 1)
+        asked = patterns[:held_out]
+        further = patterns[len(asked) :]
         near = [name for name in relation.subjects[was] if name not in edited]
         far = [name for name in relation.objects if name not in edited and name not in set(near)]
         neighbours = [*draw.sample(near, len(near)), *draw.sample(far, min(others, len(far)))]
@@ -146,8 +149,8 @@ def draw_edits(
                     "relation": relation.name,
                     "entity": subject,
                     "was": was,
-                    "held_out": [_completed(pattern, subject) for pattern in patterns[:held_out]],
-                    "sentence": patterns[-1].replace("[X]", subject),
+                    "held_out": [_completed(pattern, subject) for pattern in asked],
+                    "sentence": further[-1].replace("[X]", subject) if further else None,
                     "others": [relation.asked(name, form) for name in neighbours[:others]],
                     "untaught": untaught,
                 },

@@ -108,7 +108,7 @@ def everyday_questions(path: Path | None = None) -> list[EverydayQuestion]:
 def without_taught(
     probes: Sequence[Probe], everyday: Sequence[EverydayQuestion], asked: Iterable[str]
 ) -> tuple[list[Probe], list[EverydayQuestion]]:
-    """Leave out learned questions; a probe's ``reverse`` and ``sentence`` always stay.
+    """Leave out learned questions; a probe's ``sentence`` always stays.
 
     asked: every wording that was learned. Case, punctuation and spacing make no difference.
     """
@@ -121,6 +121,7 @@ def without_taught(
         replace(
             probe,
             wordings=unlearned(probe.wordings),
+            reverse=probe.reverse if probe.reverse and unlearned(probe.reverse[:1]) else None,
             others=unlearned(probe.others),
             untaught=unlearned(probe.untaught),
         )

@@ -8,11 +8,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_json, write_json, write_text_atomically
 
 RESULT_FILE = "evaluation.json"
 ANSWERS = "answers"
-VERSION = 2  # of the measures; results of another version are not read
+VERSION = 3  # of the measures; results of another version are not read
 
 
 @dataclass(frozen=True)
@@ -71,15 +72,12 @@ def write_evaluation(
 
 
 def read_evaluation(folder: Path, identity: str) -> MemoryEvaluation | None:
-    """The evaluation of this identity in a folder, or None; HoldfastError if it is no JSON."""
-    path = folder / RESULT_FILE
-    if not path.is_file():
-        return None
-    values = read_json(path)
+    """The evaluation of this identity in a folder; None if it is missing, damaged or another."""
     try:
+        values = read_json(folder / RESULT_FILE)
         if (values.pop("version"), values["identity"]) != (VERSION, identity):
             return None
         rows = {name: Measure(**row) for name, row in values.pop("rows").items()}
         return MemoryEvaluation(**{**values, "rows": rows, "stages": tuple(values["stages"])})
-    except (KeyError, TypeError, AttributeError):  # damaged: measure again
+    except (HoldfastError, KeyError, TypeError, AttributeError):  # measure again
         return None

@@ -19,6 +19,7 @@ from holdfast.memory.consolidation import rehearsal
 from holdfast.memory.consolidation import run as run_module
 from holdfast.memory.consolidation.consolidate import ConsolidationOutcome, consolidate
 from holdfast.memory.consolidation.rehearsal import Rehearsal
+from holdfast.memory.evaluation import measure
 from holdfast.memory.forgetting import forget
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import CONSOLIDATION_LOCK, PROGRESS_OF_ALL, Gone, LearnedNeurons
@@ -63,6 +64,17 @@ def test_one_adapter_answers_what_two_did(done: Done, two_lessons: Path) -> None
     untaught = "What is the capital of France?"
     assert memory.reply(untaught).source == "model"
     assert memory.ask(untaught) == before.ask(untaught)
+
+
+def test_what_it_was_trained_on_is_no_other_wording(
+    done: Done, two_lessons: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An evaluation asks the library's wordings only of lessons that were not consolidated."""
+    add = lambda _, facts: [[f"{fact.key}!"] for fact in facts]  # noqa: E731
+    monkeypatch.setattr(measure, "related_wordings", add)
+    more = {f"{question}!" for question, _ in FACTS}
+    assert more <= set(measure.learned_wordings(Memory(done.place)))
+    assert more.isdisjoint(measure.learned_wordings(Memory(two_lessons)))
 
 
 def test_a_single_lesson_is_learned_for_whole_turns(
