@@ -136,7 +136,7 @@ def _show_memory(out: Path) -> None:
     with WorkBars() as report:
         engine = memory.engine(report)
         readings, _ = engine.read(EVERYDAY)
-        before = engine.untouched_answers(readings)
+        before = engine.greedy_answers(readings)
         started = time.monotonic()
         outcome = memory.learn(FACTS, report=report)
         seconds = time.monotonic() - started

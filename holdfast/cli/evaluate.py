@@ -45,9 +45,9 @@ def evaluate(
     if as_json:
         print(json_line(evaluation.values()))
     else:
-        from holdfast.memory.evaluation.table import about_lines, notes, table_rows
+        from holdfast.memory.evaluation.table import about_line, notes, table_rows
 
-        print("\n".join(about_lines(evaluation)))
+        print(about_line(evaluation))
         print_table(["", "of", "memory", "weights", "list"], table_rows(evaluation))
         print("\n".join(notes(evaluation)))
     if out is not None:

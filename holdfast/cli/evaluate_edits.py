@@ -46,7 +46,7 @@ def evaluate_edits(
         from holdfast.memory.evaluation.edits import LABELS
         from holdfast.memory.evaluation.edits import evaluate_edits as measure
         from holdfast.memory.evaluation.probes import everyday_questions
-        from holdfast.memory.evaluation.table import about_lines, notes, table_rows
+        from holdfast.memory.evaluation.table import about_line, notes, table_rows
 
     edited, common = read_edits(edits, limit, seed), everyday_questions(everyday)
     fresh = not is_memory(memory)
@@ -60,7 +60,7 @@ def evaluate_edits(
     if as_json:
         print(json_line(evaluation.values()))
         return
-    print(f"{edited.name}: {about_lines(evaluation)[0]}")
+    print(f"{edited.name}: {about_line(evaluation)}")
     print_table(["", "of", "memory", "weights", "list"], table_rows(evaluation, LABELS))
     print("\n".join(notes(evaluation)))
     if out is not None:

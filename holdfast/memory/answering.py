@@ -127,7 +127,7 @@ class Answerer:
         return tuple(self._facts)
 
     @property
-    def adapters(self) -> tuple[str, ...]:
+    def adapter_names(self) -> tuple[str, ...]:
         """The names of the adapters that answer at least one fact."""
         return tuple(dict.fromkeys(file for file in self._lesson if file is not None))
 
@@ -153,7 +153,7 @@ class Answerer:
         """
         taught = self.taught(questions)
         unknown = [reading for reading in taught if isinstance(reading, Reading)]
-        texts = iter(self._engine.untouched_answers(unknown, longest))
+        texts = iter(self._engine.greedy_answers(unknown, longest))
         return [
             answer if isinstance(answer, Answer) else Answer(question, next(texts), "model")
             for question, answer in zip(questions, taught, strict=True)

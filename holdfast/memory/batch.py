@@ -15,7 +15,7 @@ from holdfast.memory.looks import Looks
 from holdfast.memory.record import write_lesson
 from holdfast.model.adapter import State
 from holdfast.streams import Item, Task
-from holdfast.streams.batches import WORDING_OF, fact_key, is_wording
+from holdfast.streams.batches import fact_key, fact_question, is_wording
 
 
 def lesson_title(name: str) -> str:
@@ -96,7 +96,7 @@ def facts_of(items: Iterable[Item], fits: Callable[[str], bool]) -> list[WordedF
     for item in items:
         key = fact_key(item)
         # A fact's question comes first, even if the lesson has only other wordings of it.
-        texts = asked.setdefault(key, [item.details.get(WORDING_OF, item.question)])
+        texts = asked.setdefault(key, [fact_question(item)])
         if is_wording(item):
             texts.append(item.question)
             answers.setdefault(key, item.answer)

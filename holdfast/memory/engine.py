@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from holdfast.core.errors import HoldfastError
 from holdfast.memory.gate import GateTuning, QuestionLook
 from holdfast.memory.gate_tuning import prepared_tuning
@@ -37,7 +35,6 @@ _LOOKS = 16_384  # kept in RAM, some 40 MB
 LONGEST_QUESTION = 512  # tokens
 LONGEST_ANSWER = 256  # tokens, of a taught answer or of the untouched model's
 _READ = 64  # questions per pass
-_ANSWERS = 32  # answers per pass
 
 
 @dataclass(frozen=True)
@@ -153,9 +150,7 @@ class Engine:
             self._looks.popitem(last=False)
         return looks
 
-    def untouched_answers(
-        self, readings: Sequence[Reading], longest: int | None = None
-    ) -> list[str]:
+    def greedy_answers(self, readings: Sequence[Reading], longest: int | None = None) -> list[str]:
         """Greedy answers of the model as it acts now, at most ``longest`` (256) tokens each."""
         limit = self.limits.answer if longest is None else min(longest, self.limits.answer)
         decoded = self.reader.decode(readings, limit)
@@ -177,15 +172,10 @@ class Engine:
             with self.reader.own_prefix():
                 yield self.reader.read([reading.tokens for reading in readings])
 
-    @torch.no_grad()
     def answers_given(self, readings: Sequence[Reading], answers: Sequence[str]) -> list[bool]:
         """Whether greedy decoding would give each answer and stop, by teacher-forced passes."""
-        tokens, given = [self.form.answer(answer) for answer in answers], []
-        for begin in range(0, len(tokens), _ANSWERS):
-            group = slice(begin, begin + _ANSWERS)
-            logits = self.reader.answer_logits(readings[group], tokens[group])
-            given += (logits.margins() > 0).tolist()
-        return given
+        tokens = [self.form.answer(answer) for answer in answers]
+        return [margin > 0 for margin in self.reader.margins(readings, tokens)]
 
     def _use(self, adapter: Adapter) -> None:
         name = adapter.name

@@ -25,8 +25,6 @@ from holdfast.model.adapter import (
 )
 from holdfast.model.reading import PromptReader, Reading
 
-_ANSWERS = 32  # answers per pass without training
-
 
 @dataclass(frozen=True)
 class LessonSettings:
@@ -152,14 +150,6 @@ def answered(reader: PromptReader, taught: Sequence[Taught]) -> list[bool]:
         return [margin > 0 for margin in _margins(reader, taught)]
 
 
-@torch.no_grad()
 def _margins(reader: PromptReader, taught: Sequence[Taught]) -> list[float]:
     """The margin of each fact's answer after its taught question."""
-    margins: list[float] = []
-    for begin in range(0, len(taught), _ANSWERS):
-        group = taught[begin : begin + _ANSWERS]
-        logits = reader.answer_logits(
-            [fact.readings[0] for fact in group], [fact.answer for fact in group]
-        )
-        margins += logits.margins().tolist()
-    return margins
+    return reader.margins([fact.readings[0] for fact in taught], [fact.answer for fact in taught])

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
-from functools import cache
 
 from holdfast.builders.paraphrases import reworded
 from holdfast.core.seeding import derive
 from holdfast.memory.relations import ENTITY, other_wordings, relations
-from holdfast.memory.words import words
+from holdfast.memory.words import library_words, words
 from holdfast.streams.item import is_visible, question_key
 
 RULED = 8  # most wordings of a question by rule
@@ -67,17 +66,10 @@ def _shortened(text: str, draw: random.Random) -> str:
     """The text without some of the words that ask."""
     shortened, end = "", 0
     for place, word in enumerate(words(text)):
-        asks = word.key in _asking_words() and (place == 0 or not word.is_marked)
+        asks = word.key in library_words() and (place == 0 or not word.is_marked)
         if asks and draw.random() < _LEFT_OUT:
             shortened += text[end : word.begin].rstrip()
         else:
             shortened += text[end : word.end]
         end = word.end
     return shortened + text[end:]
-
-
-@cache
-def _asking_words() -> frozenset[str]:
-    """All words of the library's wordings, in lower case."""
-    wordings = (text for relation in relations() for text in relation.wordings)
-    return frozenset(word.key for text in wordings for word in words(text.replace(ENTITY, " ")))

@@ -13,7 +13,7 @@ import torch
 from holdfast.memory.gate import QuestionLook
 from holdfast.memory.record import damaged_lesson, read_lesson
 from holdfast.streams import Item
-from holdfast.streams.batches import WORDING_OF, fact_key
+from holdfast.streams.batches import fact_key, fact_question
 
 GATE = "gate"  # the name of the vectors among the tensors of a lesson's file
 
@@ -59,8 +59,6 @@ def read_looks(directory: Path, file: str, tuning: str) -> Looks | None:
 def questions_on_file(items: Iterable[Item]) -> list[tuple[str, str]]:
     """Pairs of a fact's key and a wording on file, once each, the fact's question first."""
     questions = (
-        (fact_key(item), text)
-        for item in items
-        for text in (item.details.get(WORDING_OF, item.question), item.question)
+        (fact_key(item), text) for item in items for text in (fact_question(item), item.question)
     )
     return list(dict.fromkeys(questions))

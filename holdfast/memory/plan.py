@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from holdfast.memory.spelling import loose_key
 from holdfast.memory.wordings import left_out, wording
 from holdfast.streams import Item, QuestionRegistry, Stream, Task
-from holdfast.streams.batches import WORDING_OF, is_wording, latest
+from holdfast.streams.batches import fact_key, fact_question, is_wording, latest
 from holdfast.streams.item import question_key, quoted, same_answer
 from holdfast.streams.registry import case_twins
 
@@ -58,12 +58,13 @@ def plan(
     corrected: list[Correction] = []
     notices: list[str] = []
     given = facts.tasks if facts else ()
-    asked = {_key(item) for task in given for item in task.items if not is_wording(item)}
+    asked = {fact_key(item) for task in given for item in task.items if not is_wording(item)}
     for position, task in enumerate(given, start=1):
         fresh: dict[str, Item] = {}
         for item in _checked(task):
             item = _of_its_fact(item, answers, asked)
-            key, before = _key(item), answers.get(_key(item))
+            key = question_key(item.question)
+            before = answers.get(key)
             if before is not None and same_answer(before, item):
                 if settled.get(key) is not before:
                     continue  # on file but not learned yet, so it is learned now
@@ -92,11 +93,10 @@ def _of_its_fact(item: Item, answers: Mapping[str, Item], asked: Collection[str]
     answers: on file, by key; asked: the keys of all given facts. If the fact is among them, the
     item stays, so that the wording becomes a fact.
     """
-    main = item.details[WORDING_OF] if is_wording(item) else item.question
-    before = answers.get(question_key(main))
+    before = answers.get(fact_key(item))
     if before is None or not is_wording(before):
         return item
-    question = before.details[WORDING_OF]
+    question = fact_question(before)
     is_new = is_wording(item) or not same_answer(before, item)
     if not is_new or question_key(question) in asked:
         return item
@@ -106,23 +106,21 @@ def _of_its_fact(item: Item, answers: Mapping[str, Item], asked: Collection[str]
 
 def _left_out(item: Item, before: Item) -> str:
     """The notice on a wording that asks for another fact on file."""
-    question_before = before.details.get(WORDING_OF, before.question)
-    return left_out(item.question, question_before, item.details[WORDING_OF])
+    return left_out(item.question, fact_question(before), fact_question(item))
 
 
 def _reworded(fact: Item, items: Iterable[Item]) -> dict[str, Item]:
     """The other wordings of a fact among ``items``, with its answer, by key."""
     return {
-        _key(item): wording(fact, item.question)
+        question_key(item.question): wording(fact, item.question)
         for item in items
-        if is_wording(item) and question_key(item.details[WORDING_OF]) == _key(fact)
+        if is_wording(item) and fact_key(item) == fact_key(fact)
     }
 
 
 def _is_of_one_fact(item: Item, other: Item) -> bool:
     """Whether ``other`` is a wording too, and of the same question as the wording ``item``."""
-    main, other_main = item.details[WORDING_OF], other.details.get(WORDING_OF)
-    return other_main is not None and question_key(other_main) == question_key(main)
+    return is_wording(other) and fact_key(other) == fact_key(item)
 
 
 def twin_notices(facts: Iterable[Item], fresh: Iterable[Item]) -> list[str]:
@@ -159,7 +157,3 @@ def free_name(name: str, tasks: Iterable[Task]) -> str:
         count += 1
         free = f"{name} ({count})"
     return free
-
-
-def _key(item: Item) -> str:
-    return question_key(item.question)

@@ -19,7 +19,7 @@ from holdfast.core.files import is_locked, read_json, write_json
 from holdfast.memory.plan import Correction
 from holdfast.memory.record import LearnedLesson, is_memory, listed_tasks, read_record
 from holdfast.streams import Item, Task
-from holdfast.streams.batches import WORDING_OF, fact_key, is_wording
+from holdfast.streams.batches import fact_key, fact_question, is_wording
 from holdfast.streams.item import question_key, same_answer
 
 PROGRESS_FILE = "progress.json"
@@ -101,7 +101,7 @@ def _in_progress(directory: Path, first: LessonState) -> LessonState:
 
 def questions_of(task: Task) -> dict[str, str]:
     """The questions of a batch's facts by key; other wordings count as their fact."""
-    return {fact_key(item): item.details.get(WORDING_OF, item.question) for item in task.items}
+    return {fact_key(item): fact_question(item) for item in task.items}
 
 
 def corrections_of(task: Task, answers: dict[str, Item]) -> tuple[Correction, ...]:

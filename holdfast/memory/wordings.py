@@ -12,7 +12,14 @@ from holdfast.builders.text_model import Report
 from holdfast.core.errors import HoldfastError
 from holdfast.memory.spelling import loose_key
 from holdfast.streams import Item, Stream, Task
-from holdfast.streams.batches import WORDING_OF, check_wording, fact_key, is_wording, latest
+from holdfast.streams.batches import (
+    WORDING_OF,
+    check_wording,
+    fact_key,
+    fact_question,
+    is_wording,
+    latest,
+)
 from holdfast.streams.item import question_key, quoted, same_answer
 
 logger = logging.getLogger(__name__)
@@ -55,7 +62,7 @@ def with_wordings(
     _check_details(stream, on_file)
     facts = [item for task in stream.tasks for item in task.items if not is_wording(item)]
     before = {loose_key(item.question): item for item in on_file if not is_wording(item)}
-    counts = Counter(loose_key(item.details[WORDING_OF]) for item in on_file if is_wording(item))
+    counts = Counter(loose_key(fact_question(item)) for item in on_file if is_wording(item))
     keys = {loose_key(item.question) for item in (*on_file, *held_out(on_file), *facts)}
     for sentence in left_out_wordings(stream, on_file):
         logger.warning(sentence)
@@ -98,10 +105,7 @@ def with_wordings(
 def left_out_wordings(stream: Stream, on_file: Iterable[Item]) -> list[str]:
     """Notices on wordings that the user gives to a fact but that ask for another one."""
     facts = [item for task in stream.tasks for item in task.items if not is_wording(item)]
-    owners = {
-        loose_key(item.question): item.details.get(WORDING_OF, item.question)
-        for item in (*on_file, *facts)
-    }
+    owners = {loose_key(item.question): fact_question(item) for item in (*on_file, *facts)}
     return [
         left_out(text, owner, fact.question)
         for fact in facts
@@ -132,7 +136,7 @@ def _check_details(stream: Stream, on_file: Collection[Item]) -> None:
             if not has_fact(item, facts):
                 raise HoldfastError(
                     f"{quoted(item.question)}: is another wording of "
-                    f"{quoted(item.details[WORDING_OF])}, which is not taught that answer; teach "
+                    f"{quoted(fact_question(item))}, which is not taught that answer; teach "
                     f'it so, or leave "{WORDING_OF}" out'
                 )
 

@@ -56,12 +56,9 @@ def words(text: str) -> tuple[Word, ...]:
 
 
 @cache
-def plain_words() -> frozenset[str]:
-    """The words, in lower case, in wordings of at least three relations of the library.
-
-    They name nothing. A word of only one or two relations (``key``) may name a thing elsewhere.
-    """
-    asking = Counter(
+def library_words() -> Counter[str]:
+    """The words of the library's wordings, in lower case, and how many relations have each."""
+    return Counter(
         key
         for relation in relations()
         for key in {
@@ -70,7 +67,15 @@ def plain_words() -> frozenset[str]:
             for word in words(wording.replace(ENTITY, " "))
         }
     )
-    return frozenset(word for word, count in asking.items() if count >= _SEVERAL)
+
+
+@cache
+def plain_words() -> frozenset[str]:
+    """The words, in lower case, in wordings of at least three relations of the library.
+
+    They name nothing. A word of only one or two relations (``key``) may name a thing elsewhere.
+    """
+    return frozenset(word for word, count in library_words().items() if count >= _SEVERAL)
 
 
 def name_in(question: str, names: Names) -> str | None:

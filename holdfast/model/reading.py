@@ -96,10 +96,7 @@ class PromptReader:
 
     @torch.no_grad()
     def read(
-        self,
-        prompts: Sequence[Sequence[int]],
-        depths: Sequence[int] = (),
-        batch: int = 32,
+        self, prompts: Sequence[Sequence[int]], depths: Sequence[int] = (), batch: int = 32
     ) -> list[Reading]:
         """Read prompts, each the tokens of :meth:`ChatForm.question`.
 
@@ -201,12 +198,18 @@ class PromptReader:
         )
 
     @torch.no_grad()
-    def decode(
-        self,
-        readings: Sequence[Reading],
-        limit: int,
-        batch: int = 32,
-    ) -> list[list[int]]:
+    def margins(
+        self, readings: Sequence[Reading], answers: Sequence[Sequence[int]], batch: int = 32
+    ) -> list[float]:
+        """The :meth:`AnswerLogits.margins` of answers, ``batch`` in a pass."""
+        margins: list[float] = []
+        for begin in range(0, len(answers), batch):
+            group = slice(begin, begin + batch)
+            margins += self.answer_logits(readings[group], answers[group]).margins().tolist()
+        return margins
+
+    @torch.no_grad()
+    def decode(self, readings: Sequence[Reading], limit: int, batch: int = 32) -> list[list[int]]:
         """Decode greedily up to a stop token, which is left out, or ``limit`` tokens."""
         decoded: list[list[int]] = [[] for _ in readings]
         for places in batches_by_length([reading.length for reading in readings], batch):

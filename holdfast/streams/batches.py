@@ -68,9 +68,15 @@ def check_wording(item: Item) -> None:
         )
 
 
+def fact_question(item: Item) -> str:
+    """The question of an item's fact; for a wording, that of the fact that it asks for."""
+    question: str = item.details.get(WORDING_OF, item.question)
+    return question
+
+
 def fact_key(item: Item) -> str:
-    """The question key of an item's fact; for a wording, the key of the fact that it asks for."""
-    return question_key(item.details[WORDING_OF] if is_wording(item) else item.question)
+    """The key of :func:`fact_question`."""
+    return question_key(fact_question(item))
 
 
 def newest(tasks: Iterable[Task]) -> list[Item]:

@@ -32,7 +32,7 @@ class Sides:
         self.engine, self.answerer, self._neurons = engine, answerer, neurons
         self.facts = answerer.facts
         self._places = {question_key(fact.question): n for n, fact in enumerate(self.facts)}
-        self.has_one_set = neurons is not None or len(answerer.adapters) == 1
+        self.has_one_set = neurons is not None or len(answerer.adapter_names) == 1
         self._untouched: dict[str, str] = {}
 
     def place(self, question: str) -> int:
@@ -56,7 +56,7 @@ class Sides:
         for begin in range(0, len(needed), _AT_ONCE):
             group = needed[begin : begin + _AT_ONCE]
             readings, _ = self.engine.read(group)
-            texts = self.engine.untouched_answers(readings, LONGEST)
+            texts = self.engine.greedy_answers(readings, LONGEST)
             self._untouched |= dict(zip(group, texts, strict=True))
         return [self._untouched[question] for question in questions]
 
@@ -90,7 +90,7 @@ class Sides:
         return self._with_weights(
             questions,
             owners,
-            lambda readings, _: self.engine.untouched_answers(readings, LONGEST),
+            lambda readings, _: self.engine.greedy_answers(readings, LONGEST),
             report,
         )
 

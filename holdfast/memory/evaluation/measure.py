@@ -75,7 +75,7 @@ def about_of(memory: Memory, sides: Sides, **more: Any) -> dict[str, Any]:
     """What an evaluation records about its memory; more: about itself."""
     return {
         "lessons": memory.horizon,
-        "adapters": len(sides.answerer.adapters),
+        "adapters": len(sides.answerer.adapter_names),
         "neurons": memory.record.all_neurons is not None,
         "model": memory.model,
         **more,

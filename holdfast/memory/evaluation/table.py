@@ -33,7 +33,7 @@ LABELS = (
 )
 
 
-def about_lines(evaluation: MemoryEvaluation) -> list[str]:
+def about_line(evaluation: MemoryEvaluation) -> str:
     """What was measured, in one line."""
     about = evaluation.about
     adapters = "one adapter" if about["adapters"] == 1 else f"{about['adapters']} adapters"
@@ -41,7 +41,7 @@ def about_lines(evaluation: MemoryEvaluation) -> list[str]:
     line = f"{facts} in {lessons}, {adapters}, {about['model']}"
     if about["limit"] is not None:
         line += f"; at most {about['limit']} questions of each kind"
-    return [line]
+    return line
 
 
 def table_rows(

@@ -57,7 +57,7 @@ def test_one_adapter_answers_what_two_did(done: Done, two_lessons: Path) -> None
     (file,) = adapters(place)
     assert file.startswith("all-00002-")
     memory, before = Memory(place), Memory(two_lessons)
-    assert len(memory.answerer().adapters) == 1 and len(before.answerer().adapters) == 2
+    assert len(memory.answerer().adapter_names) == 1 and len(before.answerer().adapter_names) == 2
     assert answers(memory) == answers(before) == RIGHT
     assert memory.horizon == 2 and not memory.missed() and memory.facts == before.facts
     assert not (place / PROGRESS_OF_ALL).exists()
