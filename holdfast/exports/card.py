@@ -18,15 +18,18 @@ from holdfast.streams.item import counted, quoted
 
 _QUESTION = "Who keeps the lighthouse?"
 
-_CARD = """\
+_LIBRARIES = {"peft": "peft", "hf": "transformers", "gguf": "gguf"}  # by format
+_FRONT_MATTER = """\
 ---
 library_name: {library}
 pipeline_tag: text-generation
-{hub_base}tags:
+{base}tags:
 - holdfast
 - continual-learning
 ---
-
+"""
+_CARD = """\
+{front_matter}
 # {stream} after {tasks}
 
 {kind} that Holdfast taught {items} in {tasks}. {recall}
@@ -87,7 +90,7 @@ inputs = tokenizer.apply_chat_template(
 )
 print(tokenizer.decode(model.generate(**inputs)[0], skip_special_tokens=True))"""
 
-_HF = """\
+HF = """\
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained({place})
@@ -104,6 +107,12 @@ model.generation_config = GenerationConfig.from_pretrained({place})
 _ASK = """\
 inputs = tokenizer({prompt}, return_tensors="pt")
 print(tokenizer.decode(model.generate(**inputs)[0], skip_special_tokens=True))"""
+
+
+def front_matter(to: str, base: str | None = None) -> str:
+    """The lines of README.md that the hub reads. to: the format; base: the base model there."""
+    line = "" if base is None else f"base_model: {base}\n"
+    return _FRONT_MATTER.format(library=_LIBRARIES[to], base=line)
 
 
 def card(
@@ -126,7 +135,7 @@ def card(
     is_hub_name = not has_short_name(base) and not Path(base).exists()
     place = python_literal(repository or out)
     if not adapter:
-        load = _HF.format(place=place)
+        load = HF.format(place=place)
     else:
         imported, fetch = "", ""
         if base == "embedded" and repository is not None:
@@ -161,9 +170,8 @@ def card(
         ask = _CHAT_PEFT if adapter else _CHAT_HF
         chatted = _CHAT.format(ask=ask.format(place=place, question=python_literal(_QUESTION)))
     return _CARD.format(
-        library={"peft": "peft", "hf": "transformers", "gguf": "gguf"}[to],
+        front_matter=front_matter(to, base if is_hub_name else None),
         language="console" if to == "gguf" else "python",
-        hub_base=f"base_model: {base}\n" if is_hub_name else "",
         kind="An adapter" if adapter else "A causal language model",
         stream=_code(recorded.stream),
         tasks=counted(commit.completed, "task"),

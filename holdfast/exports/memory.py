@@ -23,7 +23,7 @@ from transformers import AutoModelForCausalLM
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import atomic_directory, check_place
-from holdfast.exports.card import python_literal
+from holdfast.exports.card import HF, front_matter, python_literal
 from holdfast.exports.formats import check_format
 from holdfast.exports.gguf import FILE, only_the_file
 from holdfast.memory.lesson import LessonSettings
@@ -110,15 +110,22 @@ def _learned(memory: Memory, to: str) -> _Learned:
         missed = memory.missed()
         facts = [fact for fact in memory.learned if fact not in missed]
         return _Learned(files.pop(), _pairs(facts), lessons[0].whole_turn)
-    again = f"holdfast consolidate {memory.directory}"
-    if to == "peft":
-        raise HoldfastError(
-            f"{memory.directory}: {len(files)} adapters answer for its lessons, and one is "
-            f"written; {again} makes one of them"
-        )
-    raise HoldfastError(
-        f"{memory.directory}: nothing that a model could have answers all of its lessons; {again} "
-        "learns it (with --neurons sooner)"
+    raise _several(memory, to, len(files))
+
+
+def _several(memory: Memory, to: str, adapters: int) -> HoldfastError:
+    """The error for lessons that no single set of weights answers, with what makes one."""
+    count, again = memory.horizon, f"holdfast consolidate {memory.directory}"
+    have = "an adapter each" if adapters == count else f"{adapters} adapters"
+    lessons = f"{count} lessons have {have}" if count > 1 else "lesson has an adapter of its own"
+    neurons = f"{again} --neurons (about an hour for 200 facts)"
+    if memory.record.consolidated >= count:  # some keep their own adapter, also if it is run again
+        ways = f"{neurons}, then export --to hf" if to == "peft" else neurons
+    else:
+        ways = f"{again} first (hours)" if to == "peft" else f"{again} first (hours), or {neurons}"
+    written = "adapter" if to == "peft" else "model"
+    return HoldfastError(
+        f"{memory.directory}: its {lessons}, and --to {to} writes one {written}; run {ways}"
     )
 
 
@@ -189,7 +196,6 @@ def _check(
 
 
 def _card(memory: Memory, to: str, out: str, learned: _Learned, form: ChatForm) -> str:
-    library = {"peft": "peft", "hf": "transformers", "gguf": "gguf"}[to]
     if learned.neurons:
         kind = (
             "A complete model. Its MLPs have neurons more, which fire where a name ends that it "
@@ -214,12 +220,12 @@ def _card(memory: Memory, to: str, out: str, learned: _Learned, form: ChatForm) 
             )
         example = f"{program} -m {file} --temp 0 {asked}\n"
     else:
-        code = _PEFT if to == "peft" else _HF
+        code = _PEFT if to == "peft" else HF
         base = python_literal(os.path.abspath(fetch(memory.model)))
-        example = code.format(out=python_literal(out), base=base)
+        example = code.format(place=python_literal(out), base=base)
         example += _ASKED_PLAINLY if form.boxed else _ASKED
     return _CARD.format(
-        library=library,
+        front_matter=front_matter(to),
         language="console" if to == "gguf" else "python",
         facts=len(memory.learned),
         model=memory.model,
@@ -231,14 +237,7 @@ def _card(memory: Memory, to: str, out: str, learned: _Learned, form: ChatForm) 
 
 
 _CARD = """\
----
-library_name: {library}
-pipeline_tag: text-generation
-tags:
-- holdfast
-- continual-learning
----
-
+{front_matter}
 # {facts} facts taught to {model}
 
 {kind} Without the memory that it comes from there is no gate and no list of facts: it may give a
@@ -261,14 +260,8 @@ _PEFT = """\
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-tokenizer = AutoTokenizer.from_pretrained({out})
-model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained({base}), {out})
-"""
-_HF = """\
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained({out})
-model = AutoModelForCausalLM.from_pretrained({out})
+tokenizer = AutoTokenizer.from_pretrained({place})
+model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained({base}), {place})
 """
 _ASKED = """\
 asked = tokenizer.apply_chat_template(
