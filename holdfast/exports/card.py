@@ -18,16 +18,6 @@ from holdfast.streams.item import counted, quoted
 
 _QUESTION = "Who keeps the lighthouse?"
 
-_LIBRARIES = {"peft": "peft", "hf": "transformers", "gguf": "gguf"}  # by format
-_FRONT_MATTER = """\
----
-library_name: {library}
-pipeline_tag: text-generation
-{base}tags:
-- holdfast
-- continual-learning
----
-"""
 _CARD = """\
 {front_matter}
 # {stream} after {tasks}
@@ -111,8 +101,17 @@ print(tokenizer.decode(model.generate(**inputs)[0], skip_special_tokens=True))""
 
 def front_matter(to: str, base: str | None = None) -> str:
     """The lines of README.md that the hub reads. to: the format; base: the base model there."""
-    line = "" if base is None else f"base_model: {base}\n"
-    return _FRONT_MATTER.format(library=_LIBRARIES[to], base=line)
+    library = {"peft": "peft", "hf": "transformers", "gguf": "gguf"}[to]
+    base_line = "" if base is None else f"base_model: {base}\n"
+    return f"""\
+---
+library_name: {library}
+pipeline_tag: text-generation
+{base_line}tags:
+- holdfast
+- continual-learning
+---
+"""
 
 
 def card(

@@ -74,7 +74,7 @@ def plan(
             elif before is not None and not is_wording(item) and not is_wording(before):
                 corrected.append(Correction(before, item))
             elif before is not None and is_wording(item) and not _is_of_one_fact(item, before):
-                notices.append(_left_out(item, before))
+                notices.append(left_out(item.question, fact_question(before), fact_question(item)))
                 continue
             if before is not None and not is_wording(item):
                 fresh |= _reworded(item, answers.values())
@@ -102,11 +102,6 @@ def _of_its_fact(item: Item, answers: Mapping[str, Item], asked: Collection[str]
         return item
     fact = replace(item, question=question)
     return wording(fact, item.question) if is_wording(item) else fact
-
-
-def _left_out(item: Item, before: Item) -> str:
-    """The notice on a wording that asks for another fact on file."""
-    return left_out(item.question, fact_question(before), fact_question(item))
 
 
 def _reworded(fact: Item, items: Iterable[Item]) -> dict[str, Item]:

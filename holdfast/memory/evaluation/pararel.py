@@ -131,7 +131,6 @@ def draw_edits(
         was = min(relation.objects[subject])
         patterns = draw.sample(relation.patterns[1:], len(relation.patterns) - 1)
         asked = patterns[:held_out]
-        further = patterns[len(asked) :]
         near = [name for name in relation.subjects[was] if name not in edited]
         far = [name for name in relation.objects if name not in edited and name not in set(near)]
         neighbours = [*draw.sample(near, len(near)), *draw.sample(far, min(others, len(far)))]
@@ -150,7 +149,7 @@ def draw_edits(
                     "entity": subject,
                     "was": was,
                     "held_out": [_completed(pattern, subject) for pattern in asked],
-                    "sentence": further[-1].replace("[X]", subject) if further else None,
+                    "sentence": patterns[-1].replace("[X]", subject) if asked != patterns else None,
                     "others": [relation.asked(name, form) for name in neighbours[:others]],
                     "untaught": untaught,
                 },
