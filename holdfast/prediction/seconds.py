@@ -54,14 +54,12 @@ class Seconds:
         current, replayed, general = (rows * length for rows, length in work.minibatch(work.rows))
         whole, in_task = current + replayed + general, current + replayed * past + general
         a_token = self.verifying / (work.verified.rows * work.verified.length)
-        samples = work.writes * (work.config.sampling.max_new_tokens + 1)
-        read = samples if work.needs("curvature") else work.items * work.mean
         phases = {
-            "sampling": self.sampling * (work.writes if past else work.general.rows),
+            "sampling": self.sampling * (work.writes if past else work.first_writes),
             "teacher": a_token * (work.asks if past else work.general.rows * work.general.length),
             "training": work.minibatches(task) * self.step * in_task / whole,
             # Forward, backward and outer products: together as long as four forward passes.
-            "curvature": 4 * read * a_token * (work.kfac + bool(work.positions)),
+            "curvature": 4 * a_token * work.curvature_tokens(task),
             "evaluation": self._asking(task + (work.config.evaluation.rows != "horizon")),
         }
         return {phase: seconds for phase, seconds in phases.items() if seconds}

@@ -144,7 +144,7 @@ class Memory:
     @cached_property
     def rows(self) -> int:
         """How many sequences are sampled at once: at most what half of the free memory holds."""
-        writes = max(self.work.writes, self.work.general.rows)
+        writes = max(self.work.writes, self.work.first_writes)
         rows = min(self.work.config.sampling.batch, writes)
         if self.available is None or not rows:
             return rows

@@ -93,10 +93,26 @@ class Workload:
     @property
     def writes(self) -> int:
         """How many sequences are sampled before every task but the first."""
-        draws = self.needs("curvature") or (self.needs("replay") and not self.needs("stored"))
-        return self.config.sampling.samples * draws + self.config.sampling.general * (
-            self.kfac or bool(self.positions)
-        )
+        curvature, sampling = self.needs("curvature"), self.config.sampling
+        draws = curvature or (self.needs("replay") and not self.needs("stored"))
+        return sampling.samples * draws + sampling.general * curvature
+
+    @property
+    def prior(self) -> int:
+        """How many general texts are sampled before the first task for curvature."""
+        return self.config.sampling.general * (self.kfac or bool(self.positions))
+
+    @property
+    def first_writes(self) -> int:
+        """How many sequences are sampled before the first task."""
+        return self.prior + self.general.rows
+
+    def curvature_tokens(self, task: int) -> float:
+        """Tokens read for curvature: of samples before the task, and of its own after it."""
+        length, own = self.config.sampling.max_new_tokens + 1, self.items * self.mean
+        prior = self.prior * length * (task == 1)
+        after = self.writes * length * (task > 1) if self.needs("curvature") else own
+        return self.kfac * (prior + after) + bool(self.positions) * (prior + own)
 
     @property
     def replayed(self) -> Grid:

@@ -163,6 +163,29 @@ def test_a_stream_is_its_tasks_and_its_rows() -> None:
     assert [joint.minibatches(task) for task in (1, 3)] == [4, 12]
 
 
+@pytest.mark.parametrize(
+    ("method", "source", "sampled", "own", "kinds"),
+    [
+        ("kfac", "own", (6, 0), 1, 1),
+        ("pairs", "own", (6, 0), 1, 1),
+        ("kfac", "written", (6, 22), 0, 1),
+        ("kfac_pairs", "written", (6, 22), 1, 2),
+    ],
+)
+def test_general_text_is_sampled_before_the_first_task_and_with_samples(
+    method: str, source: str, sampled: tuple[int, int], own: int, kinds: int
+) -> None:
+    """Curvature of it and of samples, and of a task's own sequences, takes four passes each."""
+    work = memory_of(configured(method, *SHORT, "sampling.general=6", f"kfac.source={source}")).work
+    passed = work.verified.rows * work.verified.length  # so that a token of a pass takes a second
+    first, later = map(Seconds(work, step=0.0, verifying=passed, sampling=1.0).of_task, (1, 2))
+    assert (first["sampling"], later.get("sampling", 0)) == sampled
+    read_first = kinds * sampled[0] * 161 + own * work.items * work.mean
+    read_later = sampled[1] * 161 + own * work.items * work.mean
+    assert first["curvature"] == pytest.approx(4 * read_first)
+    assert later["curvature"] == pytest.approx(4 * read_later)
+
+
 def test_a_mixture_of_experts_is_counted_in_bfloat16_alone(tmp_path: Path) -> None:
     save_tiny_mixture(tmp_path)
     config = configured("vanilla", f"backbone.name={tmp_path}", "lora.rank=1", *SMALL)
