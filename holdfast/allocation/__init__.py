@@ -39,4 +39,4 @@ def register(name: str, kind: type[Allocation]) -> None:
     processes, such as the workers of a study, know a plug-in only by its entry point.
     Raises HoldfastError if ``kind`` is no rule, or the name is taken or impossible in a tag.
     """
-    plugins.register(plugins.ALLOCATIONS, name, kind, Allocation)
+    plugins.register(plugins.ALLOCATION_GROUP, name, kind, Allocation)

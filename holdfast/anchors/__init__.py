@@ -65,4 +65,4 @@ def register(name: str, kind: type[Anchor]) -> None:
     processes, such as the workers of a study, know a plug-in only by its entry point.
     Raises HoldfastError if ``kind`` is no anchor, or the name is taken or impossible in a tag.
     """
-    plugins.register(plugins.ANCHORS, name, kind, Anchor)
+    plugins.register(plugins.ANCHOR_GROUP, name, kind, Anchor)

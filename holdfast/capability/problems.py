@@ -16,9 +16,9 @@ from typing import Any, Literal, TypeAlias
 
 from holdfast.capability.answers import last_box, numbers
 from holdfast.capability.suite import Problem
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, described
+from holdfast.core.file_checks import regular
 from holdfast.core.hub import hub_or_cache
-from holdfast.core.own import regular
 from holdfast.streams.hf_dataset import library
 
 LANGUAGES = ("bn", "de", "en", "es", "fr", "ja", "ru", "sw", "te", "th", "zh")
@@ -231,8 +231,8 @@ def problems_of(
                 problems.append(read(group, number, row))
             except _DAMAGE as error:
                 raise HoldfastError(
-                    f"{place}: is no question of {suite} ({_reason(error)}); get the published "
-                    "file again"
+                    f"{place}: is no question of {suite} ({described(error, 200)}); get the "
+                    "published file again"
                 ) from None
     return [problem for problem in problems if problem is not None]
 
@@ -264,7 +264,7 @@ def file_rows(path: Path, columns: Sequence[str] | None = None) -> Iterator[Plac
         raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
     except (ValueError, RecursionError, csv.Error) as error:
         raise HoldfastError(
-            f"{place}: is damaged ({_reason(error)}); get the published file again"
+            f"{place}: is damaged ({described(error, 200)}); get the published file again"
         ) from None
 
 
@@ -281,8 +281,9 @@ def _from_hub(suite: str, name: str, configs: Sequence[str | None]) -> dict[str,
     # datasets does not wrap errors of the network, the hub, file formats and Arrow.
     except Exception as error:
         away = "not in the hub's cache, and the hub does not answer"
+        reason = described(error, 200) if reachable else away
         raise HoldfastError(
-            f"{suite}: dataset {name} cannot be loaded ({_reason(error) if reachable else away}); "
+            f"{suite}: dataset {name} cannot be loaded ({reason}); "
             f"give a folder of its published files with --data-root, or leave {suite} out of "
             "--tasks"
         ) from error
@@ -290,7 +291,3 @@ def _from_hub(suite: str, name: str, configs: Sequence[str | None]) -> dict[str,
         str(config): [(f"dataset {name} row {n}", row) for n, row in enumerate(rows, start=1)]
         for config, rows in loaded.items()
     }
-
-
-def _reason(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:200]

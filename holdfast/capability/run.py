@@ -23,8 +23,8 @@ from holdfast.capability.suite import Problem, Progress, Sample, Suite, score_of
 from holdfast.capability.text import Text
 from holdfast.core.config import check_same
 from holdfast.core.errors import HoldfastError, did_you_mean
+from holdfast.core.file_checks import refuse_links
 from holdfast.core.files import append, cut, lock_directory, read_bytes
-from holdfast.core.own import refuse_links
 from holdfast.learning.recorded import Recorded
 from holdfast.results.capability import (
     boundary_directory,

@@ -18,13 +18,13 @@ from holdfast.backbone.model import Backbone
 from holdfast.capability.problems import located
 from holdfast.capability.suite import Problem, Sample
 from holdfast.core.errors import HoldfastError
-from holdfast.core.own import regular
+from holdfast.core.file_checks import regular
 from holdfast.evaluation.text import Passage, everyday_passages, lengths, settings
 
 # Not in the pretraining data of the embedded model; see scripts/pretraining_data.py.
 HELD_OUT_TITLES = ("Silas Marner: The Weaver of Raveloe", "The Warden")
-_HELD_OUT_BYTES = 32_768  # characters of each title, from its beginning
-_PASSAGE_BYTES = 4_096
+_HELD_OUT_CHARACTERS = 32_768  # characters of each title, from its beginning
+_PASSAGE_CHARACTERS = 4_096
 _PASSAGES_AT_ONCE = 4
 _SHOWN = 60  # characters of a passage that its sample shows
 
@@ -81,7 +81,7 @@ def held_out_passages(folder: Path) -> list[Passage]:
                 passages += _cut(title, part.strip())
         if not parts:
             name = path.name.removesuffix(".gz").removesuffix(".txt")
-            passages += _cut(name, whole[0][-_HELD_OUT_BYTES:].strip())
+            passages += _cut(name, whole[0][-_HELD_OUT_CHARACTERS:].strip())
     if not passages:
         raise HoldfastError(
             f"corpus: {folder} holds no *.txt or *.txt.gz with a held-out text; give another "
@@ -91,12 +91,12 @@ def held_out_passages(folder: Path) -> list[Passage]:
 
 
 def _cut(title: str, text: str) -> list[Passage]:
-    """Cut about the first ``_HELD_OUT_BYTES`` characters of a text into whole paragraphs."""
+    """Cut about the first ``_HELD_OUT_CHARACTERS`` characters of a text into whole paragraphs."""
     passages: list[str] = [""]
     for paragraph in re.findall(r"(?s).+?(?:\n\n+|\Z)", text):
-        if sum(map(len, passages)) >= _HELD_OUT_BYTES:
+        if sum(map(len, passages)) >= _HELD_OUT_CHARACTERS:
             break
-        if len(passages[-1]) >= _PASSAGE_BYTES:
+        if len(passages[-1]) >= _PASSAGE_CHARACTERS:
             passages.append("")
         passages[-1] += paragraph
     name = "_".join(re.findall(r"\w+", title.lower()))

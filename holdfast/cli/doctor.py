@@ -140,7 +140,7 @@ def _print_plugins() -> None:
     """Print the installed plug-ins, and which of them cannot be loaded."""
     from holdfast.core import plugins
 
-    for group in (plugins.ANCHORS, plugins.ALLOCATIONS, plugins.STREAMS):
+    for group in (plugins.ANCHOR_GROUP, plugins.ALLOCATION_GROUP, plugins.STREAMS):
         for entry in plugins.installed(group):
             try:
                 plugins.loaded(group, entry)
@@ -250,7 +250,7 @@ def _predicted(config: RunConfig, device: str, available: int | None) -> dict[st
     from holdfast.learning.progress import peak_memory
     from holdfast.learning.stream import check_without_weights, stream_of
     from holdfast.prediction.seconds import Seconds
-    from holdfast.prediction.space import Memory, at_end, written
+    from holdfast.prediction.space import PredictedMemory, at_end, written
     from holdfast.prediction.workload import Workload
 
     gpu, named = torch.cuda.is_available(), config.backbone
@@ -269,7 +269,7 @@ def _predicted(config: RunConfig, device: str, available: int | None) -> dict[st
     if named.precision in ("auto", "fastest") and kind == "cuda":
         chosen["precision"] = "bfloat16"
     precision = resolved_precision(named.model_copy(update=chosen))
-    memory = Memory(work, precision, available)
+    memory = PredictedMemory(work, precision, available)
     tensors = max(sum(parts.values()) for parts in memory.phases.values())
     libraries = _CUDA if kind == "cuda" else peak_memory(torch.device("cpu"))
     needed = tensors + libraries + round(_SLACK * tensors)

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bars
 
 from holdfast.cli.printing import SafeConsole
-from holdfast.core.collecting import nothing_to_collect
+from holdfast.core.collecting import garbage_collection_paused
 from holdfast.learning.progress import Progress
 from holdfast.learning.task_lines import Clock, Pace, TaskLines, recalled
 from holdfast.results import RecallMatrix
@@ -90,7 +90,7 @@ def loading(label: str = "loading torch") -> Iterator[None]:
     """During the block, show a status line on a terminal, and pause garbage collection."""
     console = SafeConsole(stderr=True)
     status = console.status(label) if console.is_terminal else nullcontext()
-    with nothing_to_collect(), status:
+    with garbage_collection_paused(), status:
         yield
         gc.freeze()  # libraries stay until the command ends: later collections skip them
 

@@ -126,7 +126,7 @@ def serve(
 def memory_to_serve(memory: Path, model: str | None, *, teach: bool) -> Memory:
     """Open the memory; with ``teach``, a new one if there is none."""
     from holdfast.cli.learn import model_of
-    from holdfast.core.own import refuse_links
+    from holdfast.core.file_checks import refuse_links
     from holdfast.memory.listing import PARTS
     from holdfast.memory.memory import Memory
 

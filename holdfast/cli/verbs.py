@@ -22,7 +22,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from holdfast.cli.printing import cannot_show, escaped, safe_output
 from holdfast.core import processes
-from holdfast.core.errors import HoldfastError, error_line
+from holdfast.core.errors import HoldfastError, described
 
 MemoryPath = Annotated[Path, typer.Argument(metavar="MEMORY", help="Its directory.")]
 Overrides = Annotated[
@@ -110,25 +110,24 @@ class Verb(TyperCommand):
             except (typer.Exit, typer.Abort):
                 raise
             except HoldfastError as error:
-                _fail(error, str(error), 2, debug)
+                _fail(str(error), 2, debug)
             except KeyboardInterrupt as stop:
                 terminated = isinstance(stop, Terminated)
                 word, status = ("stopped", 143) if terminated else ("interrupted", 130)
                 notes = "".join(f"; {note}" for note in getattr(stop, "__notes__", ()))
-                _fail(stop, f"{word}{notes}; the same command continues", status, debug)
+                _fail(f"{word}{notes}; the same command continues", status, debug)
             except Exception as error:
                 streams = (sys.stdout, sys.stderr)
                 if isinstance(error, BrokenPipeError) and any(map(_is_unread, streams)):
                     raise  # typer exits silently: the reader closed our output, as `| head` does
                 if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-                    _fail(error, f"the output cannot be written ({error.strerror})", 2, debug)
+                    _fail(f"the output cannot be written ({error.strerror})", 2, debug)
                 from holdfast.core.plugins import plug_in_of
 
-                reason = " ".join(f"{type(error).__name__}: {error}".split())
                 plug_in = plug_in_of(error)
                 blamed = f"the fault of the plug-in {plug_in}" if plug_in else "our fault"
-                line = f"this is {blamed}: {reason} (--debug shows the traceback)"
-                _fail(error, line, 1, debug)
+                line = f"this is {blamed}: {described(error)} (--debug shows the traceback)"
+                _fail(line, 1, debug)
 
     def _check_alone(self) -> None:
         if processes.world_size() > 1 and self.name not in _SHARED:
@@ -150,12 +149,12 @@ def _is_unread(stream: TextIO) -> bool:
         return False
 
 
-def _fail(error: BaseException, line: str, status: int, debug: bool) -> NoReturn:
+def _fail(line: str, status: int, debug: bool) -> NoReturn:
     if processes.claims_error_report():
         stream = sys.stderr if processes.is_rank_zero() else sys.__stderr__
         if debug:
             traceback.print_exc(file=stream)
-        print(error_line(error, escaped(line)), file=stream)
+        print(f"holdfast: {escaped(line)}", file=stream)
     raise typer.Exit(status)
 
 

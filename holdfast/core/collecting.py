@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def nothing_to_collect() -> Iterator[None]:
+def garbage_collection_paused() -> Iterator[None]:
     """Disable garbage collection while loading libraries or models, whose objects stay in use.
 
     Repeated scans of the growing heap would take a sixth of the time to the first training step.

@@ -21,8 +21,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from holdfast.core.errors import HoldfastError, did_you_mean
-from holdfast.core.files import read_json, write_json
-from holdfast.core.own import regular
+from holdfast.core.file_checks import regular
+from holdfast.core.files import read_json
 from holdfast.core.processes import is_rank_zero
 
 FORMAT = 2  # of config.json and study.json; format 1 was written up to commit 31412b6
@@ -190,18 +190,6 @@ def read_format(path: Path) -> Any:
         advice = older if version is None else "take a newer"
         raise HoldfastError(f"{path}: was written by another version of Holdfast; {advice}")
     return values
-
-
-def claim(path: Path, what: str, settings: Mapping[str, Any]) -> None:
-    """Write the settings as JSON to ``path``, or compare them with those already in it.
-
-    what: names the work in the message. Raises HoldfastError if they differ, or if the directory
-    was moved.
-    """
-    if path.exists():
-        check_same(path.parent, what, read_json(path), settings)
-    else:
-        write_json(path, dict(settings))
 
 
 def check_same(place: Path, what: str, recorded: Any, wanted: Mapping[str, Any]) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
-import os
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -31,21 +29,6 @@ class InUseError(HoldfastError):
     code = "busy"
 
 
-ERRORS_FOR, PROGRAMS = "HOLDFAST_ERRORS", "json"
-
-
-def error_line(error: BaseException, text: str) -> str:
-    """The line that a command prints for an error: plain text, or JSON for a program.
-
-    text: the message. A program that starts the command with the environment variable
-    ``ERRORS_FOR`` set to ``PROGRAMS`` finds in the last line what :func:`error_of` takes.
-    """
-    if os.environ.get(ERRORS_FOR) != PROGRAMS:
-        return f"holdfast: {text}"
-    code = error.code if isinstance(error, HoldfastError) else ""
-    return json.dumps({"code": code, "error": text})
-
-
 def error_of(code: str, text: str) -> HoldfastError:
     """The error that another process has reported; see :attr:`HoldfastError.code`."""
     kinds = {kind.code: kind for kind in (NoSpaceError, InUseError)}
@@ -55,6 +38,11 @@ def error_of(code: str, text: str) -> HoldfastError:
 def reason_of(error: BaseException, longest: int | None = None) -> str:
     """An error's message as one line of at most ``longest`` characters; None: any length."""
     return " ".join(str(error).split())[:longest]
+
+
+def described(error: BaseException, longest: int | None = None) -> str:
+    """An error's type and message as one line, for errors of libraries; see :func:`reason_of`."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:longest]
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from holdfast.core.errors import HoldfastError, InUseError, NoSpaceError
-from holdfast.core.own import (
+from holdfast.core.file_checks import (
     HeldDirectory,
     moved,
     own_file,
@@ -142,7 +142,7 @@ def append(path: Path, text: str) -> int:
     """
     size = None
     try:
-        with unshared(own_file(path)).open("ab") as file:
+        with unshared(path).open("ab") as file:
             size = file.tell()
             file.write(text.encode())
             file.flush()
@@ -161,32 +161,20 @@ def append(path: Path, text: str) -> int:
 def cut(path: Path, size: int) -> None:
     """Truncate a file; HoldfastError if it is a link or cannot be written."""
     try:
-        os.truncate(unshared(own_file(path)), size)
+        os.truncate(unshared(path), size)
     except OSError as error:
         raise HoldfastError(f"{path}: cannot be written ({error.strerror or error})") from error
 
 
 def unshared(path: Path) -> Path:
-    """Return the path of a file to be changed in place; if it has other hard links, replace it.
+    """Return :func:`own_file` of a path; if the file has other hard links, a copy takes its place.
 
-    A copy takes its place, so that a hard-linked copy of its directory stays unchanged.
+    So a hard-linked copy of its directory stays unchanged.
     """
-    if path.exists() and path.stat().st_nlink > 1:
+    if own_file(path).exists() and path.stat().st_nlink > 1:
         with atomic_write(path) as temporary:
             shutil.copy2(path, temporary)
     return path
-
-
-def extend(path: Path, text: str) -> None:
-    """Append text (UTF-8) to a file atomically, by replacing the file with an extended copy.
-
-    For files that seldom grow. Raises HoldfastError if the copy cannot be written.
-    """
-    with atomic_write(path) as temporary:
-        if path.exists():
-            shutil.copyfile(regular(path), temporary)
-        with temporary.open("ab") as file:
-            file.write(text.encode())
 
 
 @contextlib.contextmanager

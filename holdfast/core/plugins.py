@@ -13,10 +13,11 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from holdfast.core.errors import HoldfastError, reason_of
+from holdfast.core.errors import HoldfastError, described
 from holdfast.core.mechanisms import ALIASES, BY_TAG, VANILLA
 
-ANCHORS, ALLOCATIONS, STREAMS = "holdfast.anchors", "holdfast.allocations", "holdfast.streams"
+ANCHOR_GROUP, ALLOCATION_GROUP = "holdfast.anchors", "holdfast.allocations"
+STREAMS = "holdfast.streams"
 
 _registered: dict[str, dict[str, Any]] = {}  # in this process, by group and name
 
@@ -33,7 +34,7 @@ def register(group: str, name: str, kind: object, base: type) -> None:
         raise HoldfastError(
             f'"{name}" cannot stand in a method\'s tag; use lower-case letters, digits and "_"'
         )
-    packaged = {entry.name for entry in (*installed(ANCHORS), *installed(ALLOCATIONS))}
+    packaged = {entry.name for entry in (*installed(ANCHOR_GROUP), *installed(ALLOCATION_GROUP))}
     elsewhere = [kinds for other, kinds in _registered.items() if other != group]
     if name in {VANILLA, *BY_TAG, *ALIASES, *packaged}.union(*elsewhere):
         raise HoldfastError(f'"{name}" is the name of a mechanism already; choose another one')
@@ -94,14 +95,13 @@ def loaded(group: str, entry: EntryPoint) -> Any:
         package = entry.dist.name if entry.dist is not None else "the package that defines it"
         raise HoldfastError(
             f"entry point {group}:{entry.name} of {entry.value} cannot be loaded "
-            f"({type(error).__name__}: {reason_of(error)}); repair or uninstall "
-            f"{package}"
+            f"({described(error)}); repair or uninstall {package}"
         ) from error
 
 
 def plug_in_of(error: BaseException) -> str | None:
     """The installed plug-in whose code raised an error (package, file, line), if there is one."""
-    groups = (ANCHORS, ALLOCATIONS, STREAMS)
+    groups = (ANCHOR_GROUP, ALLOCATION_GROUP, STREAMS)
     entries = (entry for group in groups for entry in installed(group))
     packages = {entry.module.partition(".")[0] for entry in entries} - {"holdfast"}
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):

@@ -13,8 +13,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.file_checks import regular
 from holdfast.core.files import atomic_write
-from holdfast.core.own import regular
 from holdfast.integrations.fingerprint import check_base, fingerprint_of
 from holdfast.integrations.past import remember
 from holdfast.integrations.task import Task

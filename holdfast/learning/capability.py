@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.core.own import refuse_links
+from holdfast.core.file_checks import refuse_links
 from holdfast.core.processes import is_rank_zero
 from holdfast.evaluation.text import bits_per_byte, everyday_passages, lengths, settings
 from holdfast.learning.learner import Learner

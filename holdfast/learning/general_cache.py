@@ -15,8 +15,8 @@ from typing import Any
 from holdfast.backbone.generation.sampling import Sampling
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
+from holdfast.core.file_checks import regular
 from holdfast.core.files import write_text_atomically
-from holdfast.core.own import regular
 from holdfast.core.processes import is_rank_zero, run_on_rank_zero
 from holdfast.learning.learner import Learner, Sequences
 from holdfast.learning.teacher import general_text

@@ -59,22 +59,22 @@ def parse_method(tag: str) -> Method:
 
 def known_anchors() -> Mapping[str, type[Anchor]]:
     """The anchors of this package and of installed plug-ins, by name."""
-    return plugins.Added(ANCHORS, plugins.ANCHORS)
+    return plugins.Added(ANCHORS, plugins.ANCHOR_GROUP)
 
 
 def anchor_kinds() -> Mapping[str, type[Anchor]]:
     """The known anchors and the reference points, by name."""
-    return plugins.Added({**ANCHORS, **REFERENCE_POINTS}, plugins.ANCHORS)
+    return plugins.Added({**ANCHORS, **REFERENCE_POINTS}, plugins.ANCHOR_GROUP)
 
 
 def known_allocations() -> Mapping[str, type[Allocation]]:
     """The allocation rules of this package and of installed plug-ins, by name."""
-    return plugins.Added(ALLOCATIONS, plugins.ALLOCATIONS)
+    return plugins.Added(ALLOCATIONS, plugins.ALLOCATION_GROUP)
 
 
 def plugged_in() -> set[str]:
     """The names of all mechanisms that plug-ins add."""
-    return plugins.names_added(plugins.ANCHORS) | plugins.names_added(plugins.ALLOCATIONS)
+    return plugins.names_added(plugins.ANCHOR_GROUP) | plugins.names_added(plugins.ALLOCATION_GROUP)
 
 
 def _split(tag: str, mechanisms: Iterable[str]) -> list[str]:

@@ -19,8 +19,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.file_checks import regular, remove_named, remove_unfinished
 from holdfast.core.files import atomic_write, make_folder
-from holdfast.core.own import regular, remove_named, remove_unfinished
 from holdfast.results import RecallMatrix
 from holdfast.results.record import commit_file, damaged, read_commit, write_commit
 

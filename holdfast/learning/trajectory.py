@@ -20,6 +20,7 @@ from typing import Any
 from holdfast.backbone.load import load_backbone
 from holdfast.backbone.model import Backbone
 from holdfast.core.errors import HoldfastError, InUseError
+from holdfast.core.file_checks import unfinished
 from holdfast.core.files import (
     append,
     cut,
@@ -30,7 +31,6 @@ from holdfast.core.files import (
     write_text_atomically,
 )
 from holdfast.core.notebook import caption
-from holdfast.core.own import unfinished
 from holdfast.core.processes import is_rank_zero, run_on_rank_zero
 from holdfast.evaluation.recall import Recall
 from holdfast.learning.boundary import TaskReport, learn_task

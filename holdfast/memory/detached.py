@@ -15,7 +15,6 @@ from typing import IO
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import unshared
-from holdfast.core.own import own_file
 from holdfast.core.processes import importable
 from holdfast.memory.record import LOG_FILE
 
@@ -45,7 +44,7 @@ def learning_environment() -> dict[str, str]:
 def opened_log(directory: Path) -> IO[bytes]:
     """Open the log of such a process's output. Raises HoldfastError if it cannot be written."""
     try:
-        return unshared(own_file(directory / LOG_FILE)).open("ab")
+        return unshared(directory / LOG_FILE).open("ab")
     except OSError as error:
         raise HoldfastError(
             f"{directory / LOG_FILE}: cannot be written ({error.strerror}); the facts are on file: "

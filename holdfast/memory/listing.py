@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.file_checks import require_directory
 from holdfast.core.files import lock_directory
-from holdfast.core.own import require_directory
 from holdfast.memory.record import (
     CONSOLIDATION_LOCK,
     LESSONS,

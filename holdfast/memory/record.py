@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError, InUseError
+from holdfast.core.file_checks import remove_named, remove_unfinished
 from holdfast.core.files import lock_directory, make_folder, read_json, write_json
-from holdfast.core.own import remove_named, remove_unfinished
 from holdfast.streams import Item, Task
 from holdfast.streams.batches import FACTS_FILE, fact_key, read_batches, write_batches
 

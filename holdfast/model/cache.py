@@ -22,8 +22,8 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from holdfast.core.errors import HoldfastError, reason_of
+from holdfast.core.file_checks import refuse_links, regular, remove_folder
 from holdfast.core.files import json_text
-from holdfast.core.own import refuse_links, regular, remove_folder
 
 FORMAT = 1  # of the model directories and their manifests
 MANIFEST = "holdfast.json"

@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, modeling_gguf_pytorch_utils
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, described
 from holdfast.model.cache import Report, cache_directory, unwritable
 from holdfast.model.quiet import quiet
 
@@ -119,8 +119,7 @@ def _readable(gguf: Path) -> Iterator[None]:
     # The reader's exceptions for damaged files are of every kind: ValueError, IndexError,
     # struct.error, UnicodeDecodeError, AttributeError.
     except Exception as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         raise HoldfastError(
-            f"{gguf}: cannot be converted ({reason}); it has to be the GGUF file of a causal "
-            "language model whose architecture transformers reads"
+            f"{gguf}: cannot be converted ({described(error, 200)}); it has to be the GGUF file of "
+            "a causal language model whose architecture transformers reads"
         ) from error

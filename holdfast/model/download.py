@@ -17,8 +17,8 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from urllib.request import HTTPSHandler, OpenerDirector, ProxyHandler, Request, build_opener
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.file_checks import own_file
 from holdfast.core.files import flush_directory
-from holdfast.core.own import own_file
 from holdfast.model.cache import Report, unwritable
 from holdfast.model.fingerprint import sha256_of_file
 from holdfast.model.index import IndexSettings, link_to, local_file, local_path

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import HoldfastError, did_you_mean
+from holdfast.core.file_checks import own_file
 from holdfast.core.files import atomic_directory
-from holdfast.core.own import own_file
 from holdfast.model.cache import (
     Report,
     cache_directory,

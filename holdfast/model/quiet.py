@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from transformers.utils import logging
 
-from holdfast.core.collecting import nothing_to_collect
+from holdfast.core.collecting import garbage_collection_paused
 
 
 @contextmanager
@@ -19,7 +19,7 @@ def quiet() -> Iterator[None]:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        with warnings.catch_warnings(), nothing_to_collect():
+        with warnings.catch_warnings(), garbage_collection_paused():
             warnings.simplefilter("ignore")
             yield
     finally:

@@ -13,8 +13,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from holdfast.core.errors import reason_of
+from holdfast.core.file_checks import regular
 from holdfast.core.files import atomic_write
-from holdfast.core.own import regular
 
 
 def write_tensors(

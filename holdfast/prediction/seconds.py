@@ -9,7 +9,7 @@ from functools import partial
 
 import torch
 
-from holdfast.prediction.space import Memory
+from holdfast.prediction.space import PredictedMemory
 from holdfast.prediction.workload import Rehearsal, Workload
 
 Clock = Callable[[], float]
@@ -31,7 +31,7 @@ class Seconds:
 
     @classmethod
     def measured(
-        cls, memory: Memory, device: torch.device, clock: Clock = time.perf_counter
+        cls, memory: PredictedMemory, device: torch.device, clock: Clock = time.perf_counter
     ) -> Seconds:
         """Measure on a device of this machine, with random weights: their values do not matter."""
         work, timed = memory.work, partial(_timed, device, clock)

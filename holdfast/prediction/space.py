@@ -58,7 +58,7 @@ class LiveTensors(TorchDispatchMode):
         self.live -= self._known.pop(key)[0]
 
 
-class Memory:
+class PredictedMemory:
     """The predicted memory of a run, in bytes. precision: the name of the model's dtype.
 
     available: bytes of the device, which limit how many sequences are sampled at once; or None.
@@ -184,7 +184,7 @@ def _readers(maps: dict[str, tuple[int, int]]) -> Iterable[tuple[int, list[int]]
     return readers.values()
 
 
-def written(memory: Memory, task: int) -> Parts:
+def written(memory: PredictedMemory, task: int) -> Parts:
     """Bytes of the state's files that the commit after a task adds, by kind.
 
     ``si`` and ``online_ewc`` refer to the task's factors, which are not stored again for them.
@@ -206,7 +206,7 @@ def written(memory: Memory, task: int) -> Parts:
     }
 
 
-def at_end(memory: Memory) -> Parts:
+def at_end(memory: PredictedMemory) -> Parts:
     """Bytes of everything in the directory after the last task, by kind.
 
     A merged model is stored as a copy of the dense matrices and the factors of the tasks since.
@@ -225,7 +225,7 @@ def at_end(memory: Memory) -> Parts:
     return {kind: size for kind, size in sizes.items() if size}
 
 
-def _copied(memory: Memory, task: int) -> int:
+def _copied(memory: PredictedMemory, task: int) -> int:
     """The task after which the dense matrices were last copied, 0 if never."""
     config = memory.work.config
     merges = config.allocation().after_task == "merge"

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.file_checks import regular
 from holdfast.core.files import make_folder, read_json, write_text_atomically
-from holdfast.core.own import regular
 
 VERDICTS_FOLDER, SAMPLES_FOLDER = "items", "replay"
 _VERDICTS = {"0": False, "1": True}

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.file_checks import regular
 from holdfast.core.files import write_text_atomically
 from holdfast.core.notebook import caption, heat_map
-from holdfast.core.own import regular
 
 if TYPE_CHECKING:
     import pandas as pd

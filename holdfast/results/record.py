@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.config import read_format, sha256_of
 from holdfast.core.errors import HoldfastError
+from holdfast.core.file_checks import regular
 from holdfast.core.files import make_folder, read_json, write_json
-from holdfast.core.own import regular
 from holdfast.results.matrix import RecallMatrix
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 
 from holdfast import __version__
 from holdfast.core.errors import HoldfastError
-from holdfast.core.own import HeldDirectory
+from holdfast.core.file_checks import HeldDirectory
 from holdfast.memory.states import lesson_states, state_values
 from holdfast.memory.telling import remembered
 from holdfast.serving.batcher import Batcher, PendingAnswer, reading, whole

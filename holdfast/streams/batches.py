@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.file_checks import regular
 from holdfast.core.files import write_text_atomically
-from holdfast.core.own import regular
 from holdfast.streams.item import Item, question_key, quoted
 from holdfast.streams.jsonl import json_object, lines_of
 from holdfast.streams.registry import QuestionRegistry

@@ -14,7 +14,7 @@ from holdfast.streams.stream import Stream
 from holdfast.streams.tables import plain
 
 
-def is_dataset(path: Path) -> bool:
+def is_dataset_directory(path: Path) -> bool:
     """Whether a directory was written by ``save_to_disk``."""
     return (path / "dataset_dict.json").is_file() or (path / "state.json").is_file()
 

@@ -14,7 +14,12 @@ from pydantic import Field, field_validator
 from holdfast.core.config import Config, build
 from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.core.plugins import STREAMS, Added
-from holdfast.streams.hf_dataset import is_dataset, one_split, read_dataset, stream_of_dataset
+from holdfast.streams.hf_dataset import (
+    is_dataset_directory,
+    one_split,
+    read_dataset,
+    stream_of_dataset,
+)
 from holdfast.streams.item import Item, quoted
 from holdfast.streams.jsonl import read_jsonl
 from holdfast.streams.registry import case_twins
@@ -185,7 +190,12 @@ def read_stream(
 def is_stored_stream(directory: Path) -> bool:
     """Whether a directory holds a stream."""
     jsonl, dataset = directory / JSONL_IN_DIRECTORY, directory / DATASET_IN_DIRECTORY
-    return is_released(directory) or is_dataset(directory) or jsonl.is_file() or is_dataset(dataset)
+    return (
+        is_released(directory)
+        or is_dataset_directory(directory)
+        or jsonl.is_file()
+        or is_dataset_directory(dataset)
+    )
 
 
 def _stored(
@@ -202,10 +212,10 @@ def _stored(
                 "leave it out"
             )
         return read_released(path)
-    if is_dataset(path):
+    if is_dataset_directory(path):
         return read_dataset(path, items_per_task, columns)
     jsonl, dataset = path / JSONL_IN_DIRECTORY, path / DATASET_IN_DIRECTORY
-    if jsonl.is_file() or is_dataset(dataset):
+    if jsonl.is_file() or is_dataset_directory(dataset):
         read, inside = (read_jsonl, jsonl) if jsonl.is_file() else (read_dataset, dataset)
         return replace(read(inside, items_per_task, columns), name=path.resolve().name)
     if path.exists():

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.file_checks import regular
 from holdfast.core.files import append
-from holdfast.core.own import regular
 from holdfast.studies.executor import unseen
 from holdfast.studies.worker import attempt
 

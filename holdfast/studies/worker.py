@@ -22,8 +22,8 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from holdfast.core.errors import HoldfastError, InUseError
-from holdfast.core.own import require_directory
+from holdfast.core.errors import HoldfastError, InUseError, described
+from holdfast.core.file_checks import require_directory
 from holdfast.core.plugins import plug_in_of
 from holdfast.core.processes import importable, manner
 
@@ -174,7 +174,7 @@ def attempt(order: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     except HoldfastError as mistake:
         error = str(mistake)
     except Exception as fault:  # noqa: BLE001 - reported to the parent; the other cells go on
-        words = " ".join(f"{type(fault).__name__}: {fault}".split())[:_LONGEST].removesuffix(":")
+        words = described(fault, _LONGEST).removesuffix(":")
         plug_in = plug_in_of(fault)
         blamed = f"the fault of the plug-in {plug_in}: " if plug_in else ""
         error, sound = f"{blamed}{words}", False

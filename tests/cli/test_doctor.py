@@ -72,11 +72,11 @@ def test_a_healthy_machine_and_what_others_add(holdfast, monkeypatch, tmp_path):
     """A plug-in that cannot be loaded is told, and harms nothing else."""
     home = "holdfast.anchors.sd:SelfDistillation"
     entries = [
-        EntryPoint(*entry, plugins.ANCHORS)
+        EntryPoint(*entry, plugins.ANCHOR_GROUP)
         for entry in (("copy", home), ("gone", "no_package:Gone"))
     ]
     monkeypatch.setattr(
-        plugins, "installed", lambda group: entries if group == plugins.ANCHORS else []
+        plugins, "installed", lambda group: entries if group == plugins.ANCHOR_GROUP else []
     )
     monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path))
     monkeypatch.setattr("holdfast.backbone.load.bfloat16_time", lambda: 0.512)

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import signal
 
 import pytest
 
 from holdfast.core.errors import (
-    ERRORS_FOR,
-    PROGRAMS,
     HoldfastError,
     InUseError,
     NoSpaceError,
-    error_line,
     error_of,
 )
 from holdfast.core.processes import manner
 
 
 @pytest.mark.parametrize("kind", [HoldfastError, InUseError, NoSpaceError])
-def test_an_error_crosses_to_another_process_by_its_kind(kind, monkeypatch) -> None:
+def test_an_error_crosses_to_another_process_by_its_kind(kind) -> None:
     message = 'item 1: "No space left on device": another process is writing here'
-    error = kind(message)
-    assert error_line(error, message) == f"holdfast: {message}"
-    monkeypatch.setenv(ERRORS_FOR, PROGRAMS)
-    values = json.loads(error_line(error, message))
-    read = error_of(values["code"], values["error"])
+    read = error_of(kind.code, str(kind(message)))
     assert (type(read), str(read)) == (kind, message)
     assert type(error_of("invented", message)) is HoldfastError
 

@@ -13,6 +13,7 @@ from filelock import FileLock
 
 from holdfast.core.config import read_yaml
 from holdfast.core.errors import HoldfastError, NoSpaceError
+from holdfast.core.file_checks import own_file, regular, remove_named, remove_unfinished
 from holdfast.core.files import (
     append,
     atomic_directory,
@@ -23,7 +24,6 @@ from holdfast.core.files import (
     read_json,
     write_text_atomically,
 )
-from holdfast.core.own import own_file, regular, remove_named, remove_unfinished
 from holdfast.results.record import read_events
 from holdfast.streams.batches import read_batches
 

@@ -30,7 +30,7 @@ from holdfast.memory.evaluation.result import (
 from holdfast.memory.evaluation.stages import exactly, generated, kept, unknown
 from holdfast.memory.evaluation.table import notes, table_rows
 from holdfast.streams import Item
-from holdfast.streams.answers import says
+from holdfast.streams.answer_matching import says
 from tests.tiny import byte_tokenizer, tiny_llama
 
 FACTS = (Item("Who keeps the lamp?", "Orsa Tindle"), Item("Where is the key?", "in the mill"))

@@ -16,7 +16,7 @@ from holdfast.learning.config import RunConfig
 from holdfast.learning.stream import stream_of
 from holdfast.learning.trajectory import Trajectory
 from holdfast.prediction.seconds import Seconds, _timed
-from holdfast.prediction.space import LiveTensors, Memory, at_end, written
+from holdfast.prediction.space import LiveTensors, PredictedMemory, at_end, written
 from holdfast.prediction.workload import Workload
 from holdfast.recipes import recipe
 from tests.forked import Forked
@@ -39,13 +39,13 @@ def configured(method: str, *settings: str) -> RunConfig:
     return RunConfig.of(recipe("paper"), ["backbone.name=embedded", f"method={method}", *settings])
 
 
-def memory_of(config: RunConfig, precision: str = "float32") -> Memory:
+def memory_of(config: RunConfig, precision: str = "float32") -> PredictedMemory:
     stream, tokenizer = stream_of(config), load_tokenizer("embedded")
-    return Memory(Workload.of(config, stream, tokenizer), precision, None)
+    return PredictedMemory(Workload.of(config, stream, tokenizer), precision, None)
 
 
 @pytest.fixture(scope="module")
-def plain() -> Memory:
+def plain() -> PredictedMemory:
     return memory_of(configured("vanilla", *SHORT))
 
 
@@ -95,7 +95,7 @@ def test_the_files_are_those_of_a_run(
     assert sum(at_end(memory).values()) == pytest.approx(size, rel=FILES)
 
 
-def test_what_matters_to_memory_moves_it(plain: Memory) -> None:
+def test_what_matters_to_memory_moves_it(plain: PredictedMemory) -> None:
     """Each of these settings changes the phase that it should, and the numbers are no constants."""
 
     def training(*settings: str, method: str = "vanilla", precision: str = "float32") -> int:
@@ -110,7 +110,7 @@ def test_what_matters_to_memory_moves_it(plain: Memory) -> None:
     assert training("sampling.max_new_tokens=320", method="replay") > 1.3 * replayed > 1.3 * base
 
 
-def test_further_layers_are_counted_by_the_second(plain: Memory) -> None:
+def test_further_layers_are_counted_by_the_second(plain: PredictedMemory) -> None:
     """The embedded model whole, on fake tensors: what the first two layers say of it."""
     assert plain.layers > 2
     assert plain.passes[0] == pytest.approx(plain._on_layers(plain.layers)[0], rel=0.02)
@@ -128,7 +128,7 @@ def test_live_tensors_are_counted_once_and_no_longer_than_they_live() -> None:
 def test_samples_take_half_of_what_is_free() -> None:
     memory = memory_of(configured("replay_merge", *SHORT))
     room = sum(memory.always.values()) + 10 * memory.sample * memory.token
-    small = Memory(memory.work, "float32", room)
+    small = PredictedMemory(memory.work, "float32", room)
     assert (memory.rows, small.rows) == (16, 5)
 
 
@@ -190,6 +190,6 @@ def test_a_mixture_of_experts_is_counted_in_bfloat16_alone(tmp_path: Path) -> No
     save_tiny_mixture(tmp_path)
     config = configured("vanilla", f"backbone.name={tmp_path}", "lora.rank=1", *SMALL)
     work = Workload.of(config, stream_of(config), load_tokenizer(str(tmp_path)))
-    assert Memory(work, "bfloat16", None).phases["training"]["a step"] > 0
+    assert PredictedMemory(work, "bfloat16", None).phases["training"]["a step"] > 0
     with pytest.raises(HoldfastError, match="cannot be predicted in float32"):
-        Memory(work, "float32", None)
+        PredictedMemory(work, "float32", None)

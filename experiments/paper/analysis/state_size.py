@@ -12,8 +12,8 @@ from safetensors import SafetensorError, safe_open
 
 from holdfast.analysis.composition import has
 from holdfast.analysis.study import final_runs
+from holdfast.core.file_checks import regular
 from holdfast.core.mechanisms import VANILLA
-from holdfast.core.own import regular
 
 BYTES = 4  # per scalar: factors, anchors' state and masters of merged matrices are float32
 

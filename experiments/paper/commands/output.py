@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.cli.stream import Layout, place_of, print_stream, write
 from holdfast.core.errors import HoldfastError
-from holdfast.core.own import require_directory
+from holdfast.core.file_checks import require_directory
 
 if TYPE_CHECKING:
     from holdfast.streams import Stream
@@ -51,7 +51,7 @@ def finish(stream: Stream, out: Path, layout: Layout) -> None:
 
 
 def _is_there(place: Path) -> bool:
-    from holdfast.streams.hf_dataset import is_dataset
+    from holdfast.streams.hf_dataset import is_dataset_directory
     from holdfast.streams.released import is_released
 
-    return place.is_file() or is_released(place) or is_dataset(place)
+    return place.is_file() or is_released(place) or is_dataset_directory(place)

@@ -7,16 +7,17 @@ from typing import Any
 
 from pydantic import Field
 
+from experiments.paper.kept_between_calls import claim_settings
 from experiments.paper.llm_qa.collection import Collection
 from experiments.paper.llm_qa.filling import Filling, Known
 from experiments.paper.llm_qa.journal import Journal
 from experiments.paper.llm_qa.topics import topics
 from experiments.paper.llm_qa.writer import Writer
 from holdfast.builders.text_model import Report
-from holdfast.core.config import Config, claim, sha256_of
+from holdfast.core.config import Config, sha256_of
 from holdfast.core.errors import HoldfastError
+from holdfast.core.file_checks import remove_unfinished
 from holdfast.core.files import lock_directory
-from holdfast.core.own import remove_unfinished
 from holdfast.streams.stream import Stream, Task, reorder
 
 GENEROSITY = 4  # the default budget, in multiples of the prompts needed if all candidates are valid
@@ -109,4 +110,4 @@ def _claim(out: Path, values: dict[str, Any]) -> None:
             f"{out}: holds replies.jsonl but no settings.json, so nobody knows what was asked; "
             "choose another directory"
         )
-    claim(path, "replies", values)
+    claim_settings(path, "replies", values)

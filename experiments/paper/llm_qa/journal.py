@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from experiments.paper.kept_between_calls import extend
 from experiments.paper.llm_qa.collection import Verdict
 from holdfast.builders.text_model import Failure
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import extend, read_bytes
+from holdfast.core.files import read_bytes
 from holdfast.streams.jsonl import lines_of
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.file_checks import regular
 from holdfast.core.files import read_bytes
-from holdfast.core.own import regular
 
 Unpack: TypeAlias = Callable[[Any], list[Any]]
 ARCHIVES = (".tgz", ".tar.gz", ".tar")

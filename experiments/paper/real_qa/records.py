@@ -10,7 +10,7 @@ from typing import Any
 from experiments.paper.real_qa.candidate import CandidateItem, Left, SourceRecords, UnusableError
 from experiments.paper.real_qa.reader import Row, file_rows
 from experiments.paper.real_qa.sources import SOURCES, Source
-from holdfast.core.errors import HoldfastError, did_you_mean
+from holdfast.core.errors import HoldfastError, described, did_you_mean
 from holdfast.core.hub import hub_or_cache
 from holdfast.streams.hf_dataset import library
 from holdfast.streams.item import quoted
@@ -96,7 +96,7 @@ def _hub_rows(
             yield Row(f"{dataset} row {number}", f"{split}:{number}", values)
     # datasets does not wrap errors of the network, the hub, the file formats and Arrow.
     except Exception as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        reason = described(error, 200)
         if not reachable and isinstance(error, OSError):
             reason = "not in the hub's cache, and the hub does not answer"
         raise HoldfastError(f"{dataset}: cannot be loaded ({reason})") from error

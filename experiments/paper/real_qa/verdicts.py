@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from experiments.paper.kept_between_calls import claim_settings, extend
 from experiments.paper.real_qa.candidate import CandidateItem
 from experiments.paper.real_qa.contamination import Match, ask, found
 from holdfast.builders.text_model import Failure, SamplingParameters, TextModel
-from holdfast.core.config import claim
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import extend, read_bytes, write_text_atomically
-from holdfast.core.own import regular, remove_unfinished, require_directory
+from holdfast.core.file_checks import regular, remove_unfinished, require_directory
+from holdfast.core.files import read_bytes, write_text_atomically
 from holdfast.streams.jsonl import lines_of
 
 Verdict = dict[str, Any]
@@ -63,7 +63,7 @@ class Verdicts:
         require_directory(directory.parent)
         directory.mkdir(exist_ok=True)
         remove_unfinished(directory)
-        claim(directory / "settings.json", "verdicts", wanted)
+        claim_settings(directory / "settings.json", "verdicts", wanted)
 
     def first_unknown(
         self,

@@ -20,7 +20,7 @@ from holdfast.memory.evaluation.scoring import evenly, fraction
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import LESSONS
 from holdfast.model.fetch import find
-from holdfast.streams.answers import bare, says
+from holdfast.streams.answer_matching import bare, says
 from holdfast.streams.batches import FACTS_FILE
 
 _TIMED = 20  # questions
