@@ -12,9 +12,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from holdfast.builders.documents import Passage
+from holdfast.builders.prompting import VERSION, PromptForm
 from holdfast.builders.text_model import (
     Failure,
     Prompt,
@@ -27,58 +27,9 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_json
 from holdfast.streams.answer_matching import bare, folded, says
 
-_VERSION = 5  # of the prompts and of the parsing of replies
 _REPLY = 24  # most tokens of an answer
-_ASKED = 5  # most pairs of a passage, in Writing
-_ANSWERS = 3  # most answers of a sentence, in Completing
-_WRITER = (
-    "You write questions and answers about a text. Every question names what it asks about, so "
-    "that it is understood without the text. Every answer is a few words of the text. Write each "
-    "pair as two lines, the first beginning with Q: and the second with A:"
-)
-_READER = "You answer a question from a text, in a few words of the text."
-_EXAMPLE = (
-    "Text: The ferry Marigold was built in 1911 by Ilse Marr. It has two decks.\n\n"
-    "Q: Who built the ferry Marigold?\nA: Ilse Marr\n"
-    "Q: When was the ferry Marigold built?\nA: in 1911"
-)
-# Examples to continue, for a model that does not follow instructions well.
-_QUESTIONS = (
-    "Text: The ferry Marigold was built in 1911 by Ilse Marr.\nAnswer: Ilse Marr\n"
-    "Question: Who built the ferry Marigold?\n\n"
-    "Text: In Luxor the garden of Fenwick Oduya has forty fig trees.\nAnswer: forty\n"
-    "Question: How many fig trees does the garden of Fenwick Oduya have?\n\n"
-    "Text: The council met in Varrowby in May 1802.\nAnswer: May 1802\n"
-    "Question: When did the council meet in Varrowby?\n\n"
-)
-_ANSWERED = (
-    "Text: The ferry Marigold was built in 1911 by Ilse Marr.\n"
-    "Question: When was the ferry Marigold built?\nAnswer: 1911\n\n"
-    "Text: In Luxor the garden of Fenwick Oduya has forty fig trees.\n"
-    "Question: Who has a garden in Luxor?\nAnswer: Fenwick Oduya\n\n"
-)
-_PAIR = re.compile(
-    r"^[\W\d]*(?:Q|Question)\s*\d*\s*[:.)]\s*(?P<q>[^\n]+?)\s*\n"
-    r"\W*(?:A|Answer)\s*\d*\s*[:.)]\s*(?P<a>[^\n]+)",
-    re.IGNORECASE | re.MULTILINE,
-)
-_OF_THE_TEXT = re.compile(r"\b(?:text|passage|author|paragraph|sentence|according to)\b", re.I)
-# Words that name something, after a question's first word.
-_NAME_OR_NUMBER = re.compile(r"(?<!^)\b(?:[^\W\d_a-z]\w+|\d+)\b")
-_LONG_WORD = re.compile(r"(?<!^)\b[^\W\d_]{6,}\b")
-# Possible answers in a sentence: names, and numbers with what they count.
-_NAME = r"[A-Z][\w'’-]+(?:\s+(?:(?:of|the|de|von|van)\s+)*[A-Z][\w'’-]+)*"
-_NUMBER = (
-    r"\d[\d.,:/]*\d|\d|(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|"
-    r"forty|fifty|sixty|seventy|eighty|ninety|hundred|thousand)\b"
-)
-# Words that end in s and are nothing that is counted.
-_NO_UNIT = "was|is|has|does|as|its|his|this|us|thus|plus|less|across|always|towards|perhaps"
-_ANSWER = re.compile(
-    rf"(?P<name>{_NAME})|(?P<number>\b(?:{_NUMBER})(?:\s+(?!(?:{_NO_UNIT})\b)[a-z][a-z]+s\b)?)"
-)
-_STANDS_FOR = re.compile(
-    r"(?:It|He|She|They|Its|His|Her|Their|This|That|These|Those|There|Here|We|I|You|My|Our)\b"
+_OF_THE_TEXT = re.compile(
+    r"\b(?:text|passage|author|paragraph|sentence|according to|answer to the question)\b", re.I
 )
 
 IN_SENTENCE, FOLLOWS = "in the sentence", "by a second question"
@@ -99,105 +50,12 @@ class Proposal:
     reason: str = ""
 
 
-class Way(Protocol):
-    """How a model is asked for pairs, and for an answer from a text."""
-
-    at_once: int  # passages that are asked about, then stored, together
-    longest: int  # most tokens of a reply
-    stop: tuple[str, ...]
-    naming: tuple[re.Pattern[str], ...]  # a question needs a match that is also in the text
-
-    def prompts(self, passage: Passage) -> list[tuple[str, str | None]]:
-        """The prompts for a passage: (text, system message of a chat or None)."""
-        ...
-
-    def pairs(self, passage: Passage, place: int, reply: str) -> list[tuple[str, str]]:
-        """The (question, answer) pairs in the reply to prompt number ``place``, from 0."""
-        ...
-
-    def question(self, text: str, question: str) -> tuple[str, str | None]:
-        """The prompt that asks for a question's answer from a text, as :meth:`prompts`."""
-        ...
-
-
-class Writing:
-    """For a model that follows instructions: it writes the pairs of a passage, in a chat."""
-
-    at_once: int = 8  # one prompt each; an endpoint answers several at a time
-    longest: int = 60 * _ASKED
-    stop: tuple[str, ...] = ()
-    naming: tuple[re.Pattern[str], ...] = (_NAME_OR_NUMBER, _LONG_WORD)
-
-    def prompts(self, passage: Passage) -> list[tuple[str, str | None]]:
-        asked = f"Write up to {_ASKED} pairs about this last text."
-        return [(f"{_EXAMPLE}\n\nText: {passage.text}\n\n{asked}", _WRITER)]
-
-    def pairs(self, passage: Passage, place: int, reply: str) -> list[tuple[str, str]]:
-        return read_pairs(reply)
-
-    def question(self, text: str, question: str) -> tuple[str, str | None]:
-        return f"Text: {text}\n\nQuestion: {question}", _READER
-
-
-class Completing:
-    """For any language model: it continues examples with a question for a given answer.
-
-    The answers are the names and numbers of a sentence. Sentences that begin with a pronoun are
-    left out, since a question from such a sentence alone would name nothing.
-    """
-
-    at_once: int = 1  # its twenty or so prompts keep a processor busy
-    longest: int = 40
-    stop: tuple[str, ...] = ("\n",)
-    naming: tuple[re.Pattern[str], ...] = (_NAME_OR_NUMBER,)
-
-    def prompts(self, passage: Passage) -> list[tuple[str, str | None]]:
-        return [
-            (f"{_QUESTIONS}Text: {sentence}\nAnswer: {answer}\nQuestion:{begun(answer)}", None)
-            for sentence, answer in self._asked(passage)
-        ]
-
-    def pairs(self, passage: Passage, place: int, reply: str) -> list[tuple[str, str]]:
-        answer = self._asked(passage)[place][1]
-        question, mark, _ = f"{begun(answer)}{reply.rstrip()}".strip().partition("?")
-        return [(f"{question}{mark}", answer)]
-
-    def question(self, text: str, question: str) -> tuple[str, str | None]:
-        return f"{_ANSWERED}Text: {text}\nQuestion: {question}\nAnswer:", None
-
-    def _asked(self, passage: Passage) -> list[tuple[str, str]]:
-        return [
-            (sentence, answer)
-            for sentence in passage.sentences
-            if sentence[-1:] in ".!" and not _STANDS_FOR.match(sentence)
-            for answer in answers_in(sentence)
-        ]
-
-
-def begun(answer: str) -> str:
-    """How the question begins if its answer is a year, a time or a count; else empty."""
-    if re.fullmatch(r"1\d{3}|20\d{2}|\d{1,2}:\d{2}", answer):
-        return " When"
-    counted = re.fullmatch(rf"(?:{_NUMBER})\s+([a-z]+)", answer)
-    return f" How many {counted[1]}" if counted else ""
-
-
-def answers_in(sentence: str) -> list[str]:
-    """The last three names and numbers of a sentence, as its subject comes before what it says."""
-    answers = []
-    for match in _ANSWER.finditer(sentence):
-        if match["name"] and match.start() == 0 and " " not in match[0]:
-            continue  # a sentence's first word always has a capital
-        answers.append(match[0].rstrip(".,:"))
-    return list(dict.fromkeys(answers))[-_ANSWERS:]
-
-
 class Proposer:
     """Asks a model for pairs, and stores those of each passage in a folder."""
 
-    def __init__(self, model: TextModel, way: Way, folder: Path, seed: int = 0) -> None:
+    def __init__(self, model: TextModel, form: PromptForm, folder: Path, seed: int = 0) -> None:
         """folder: for one file per finished passage; it need not exist yet."""
-        self._model, self._way, self._folder, self._seed = model, way, folder, seed
+        self._model, self._form, self._folder, self._seed = model, form, folder, seed
 
     def propose(self, passages: Sequence[Passage], report: Report) -> list[Proposal]:
         """The pairs of all passages, in order, including those that do not count.
@@ -212,8 +70,8 @@ class Proposer:
         report(len(done), len(passages), "passages")
         missing = [place for place in range(len(passages)) if place not in done]
         refusals: list[Failure] = []
-        for begin in range(0, len(missing), self._way.at_once):
-            group = missing[begin : begin + self._way.at_once]
+        for begin in range(0, len(missing), self._form.at_once):
+            group = missing[begin : begin + self._form.at_once]
             written = self._proposals([passages[place] for place in group])
             for place, (proposals, refusal) in zip(group, written, strict=True):
                 done[place] = proposals
@@ -236,14 +94,14 @@ class Proposer:
         prompts = [
             (place, number, prompt)
             for place, passage in enumerate(passages)
-            for number, prompt in enumerate(self._way.prompts(passage))
+            for number, prompt in enumerate(self._form.prompts(passage))
         ]
         written = self._texts(
             [
                 Prompt(f"propose {self._key(passages[place])} {number}", *prompt)
                 for place, number, prompt in prompts
             ],
-            self._way.longest,
+            self._form.longest,
         )
         refusals: dict[int, Failure] = {}
         for (place, _, _), text in zip(prompts, written, strict=True):
@@ -253,13 +111,13 @@ class Proposer:
             (place, *pair)
             for (place, number, _), text in zip(prompts, written, strict=True)
             if isinstance(text, str) and place not in refusals
-            for pair in self._way.pairs(passages[place], number, text)
+            for pair in self._form.pairs(passages[place], number, text)
         ]
         replies = self._texts(
             [
                 Prompt(
                     f"answer {self._key(passages[place])} {question}",
-                    *self._way.question(_behind(passages[place], question, answer), question),
+                    *self._form.question(_behind(passages[place], question, answer), question),
                 )
                 for place, question, answer in pairs
             ],
@@ -273,7 +131,7 @@ class Proposer:
             if isinstance(reply, Failure):
                 refusals.setdefault(place, reply)
                 reply = ""
-            proposal = judged(passages[place], question, answer, reply, self._way.naming)
+            proposal = judged(passages[place], question, answer, reply, self._form.naming)
             proposals[place].append(proposal)
         return [(row, refusals.get(place)) for place, row in enumerate(proposals)]
 
@@ -283,7 +141,7 @@ class Proposer:
             temperature=0.1,
             top_p=0.9,
             max_new_tokens=longest,
-            stop=self._way.stop,
+            stop=self._form.stop,
             seed=self._seed,
         )
         texts: list[str | Failure] = [Failure("no answer came")] * len(prompts)
@@ -294,7 +152,7 @@ class Proposer:
 
     def _key(self, passage: Passage) -> str:
         return sha256_of(
-            [_VERSION, type(self._way).__name__, self._model.name, self._seed, asdict(passage)]
+            [VERSION, type(self._form).__name__, self._model.name, self._seed, asdict(passage)]
         )[:24]
 
     def _stored(self, passage: Passage) -> list[Proposal] | None:
@@ -316,25 +174,16 @@ class Proposer:
             ) from error
 
 
-def read_pairs(reply: str) -> list[tuple[str, str]]:
-    """The (question, answer) pairs in a reply, at most five; an answer's full stop is removed."""
-    pairs = [
-        tuple(" ".join(match[part].split()).strip("*_` ") for part in "qa")
-        for match in _PAIR.finditer(reply)
-    ]
-    return [(question, answer.rstrip(".")) for question, answer in pairs if answer][:_ASKED]
-
-
 def judged(
     passage: Passage,
     question: str,
     answer: str,
     reply: str,
-    naming: Sequence[re.Pattern[str]] = Writing.naming,
+    naming: Sequence[re.Pattern[str]],
 ) -> Proposal:
     """Check a pair against its passage.
 
-    reply: the model's answer when asked the question; naming: that of a :class:`Way`.
+    reply: the model's answer when asked the question; naming: that of a :class:`PromptForm`.
     """
     sentence = _behind(passage, question, answer)
     agrees = says(reply, [answer])

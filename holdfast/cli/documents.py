@@ -93,7 +93,8 @@ def proposed_facts(memory: Memory, source: str, writer: str | None) -> Proposed:
         from holdfast.builders.documents import passages as read_passages
         from holdfast.builders.endpoint import Endpoint
         from holdfast.builders.load import text_model
-        from holdfast.builders.proposals import Completing, Proposer, Way, Writing
+        from holdfast.builders.prompting import Completing, PromptForm, Writing
+        from holdfast.builders.proposals import Proposer
         from holdfast.memory.contradictions import taken_for
         from holdfast.memory.documents import PROPOSALS, sorted_out
         from holdfast.model.cache import cache_directory
@@ -102,9 +103,9 @@ def proposed_facts(memory: Memory, source: str, writer: str | None) -> Proposed:
     passages = read_passages(Path(source), _say_left_out)
     with loading(f"loading {writer or memory.model}"):
         model = text_model(writer if writer is not None else str(fetch(memory.model)))
-    way: Way = Writing() if isinstance(model, Endpoint) else Completing()
+    form: PromptForm = Writing() if isinstance(model, Endpoint) else Completing()
     with counting("reading", at_once=True) as report:
-        proposed = Proposer(model, way, cache_directory() / PROPOSALS, memory.seed).propose(
+        proposed = Proposer(model, form, cache_directory() / PROPOSALS, memory.seed).propose(
             passages, report
         )
     del model  # the memory loads its own

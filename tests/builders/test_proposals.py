@@ -8,18 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.builders.documents import Passage
-from holdfast.builders.proposals import (
-    FOLLOWS,
-    IN_SENTENCE,
-    Completing,
-    Proposal,
-    Proposer,
-    Writing,
-    answers_in,
-    begun,
-    judged,
-    read_pairs,
-)
+from holdfast.builders.prompting import Completing, Writing, answers_in, begun, read_pairs
+from holdfast.builders.proposals import FOLLOWS, IN_SENTENCE, Proposal, Proposer, judged
 from holdfast.builders.text_model import Answer, Failure, Prompt, SamplingParameters
 from holdfast.core.errors import HoldfastError
 
@@ -75,6 +65,9 @@ def test_pairs_in_a_reply() -> None:
         ("Who was it?", "Ann"),
         ("Where?", "in Ulm"),
     ]
+    asked = "What is the answer to the question: who was it?"
+    assert read_pairs(f"Q: {asked}\nA: Ann") == [("Who was it?", "Ann")]
+    assert Completing().pairs(MILL, 0, f" {asked}") == [("Who was it?", "Dunlow")]
     assert read_pairs("no pairs here") == []
     assert len(read_pairs("Q: Who?\nA: Ann\n" * 9)) == 5
 
@@ -89,6 +82,7 @@ def test_pairs_in_a_reply() -> None:
         ("Is the lighthouse of the last century?", "no", "No.", FOLLOWS, ""),
         ("Is the lighthouse of the last century?", "no", "yes", None, "is not in the text"),
         ("Who built the lighthouse", "Tamsin Oake", "Tamsin Oake", None, "is no question"),
+        ("What is the answer to the question who built it?", "Oake", "Oake", None, "text itself"),
         ("Who is named in the text?", "Tamsin Oake", "Tamsin Oake", None, "the text itself"),
         ("Who is Tamsin Oake?", "Oake", "Oake", None, "the question has its answer"),
         ("Who built it?", "Tamsin Oake", "Tamsin Oake", None, "names nothing"),
@@ -97,7 +91,7 @@ def test_pairs_in_a_reply() -> None:
 def test_what_counts(
     question: str, answer: str, reply: str, check: str | None, reason: str
 ) -> None:
-    proposal = judged(LAMP, question, answer, reply)
+    proposal = judged(LAMP, question, answer, reply, Writing.naming)
     assert proposal.check == check and reason in proposal.reason
     assert (proposal.question, proposal.answer, proposal.source) == (question, answer, "notes.md")
 
@@ -113,8 +107,9 @@ def test_a_model_that_only_completes_has_to_name_something() -> None:
 
 def test_the_sentence_behind_an_answer() -> None:
     twice = Passage("a", ("Oake", "Oake lived in Ulm.", "The lighthouse was built by Oake."))
-    assert judged(twice, "Who built the lighthouse?", "Oake", "Oake").sentence == twice.sentences[2]
-    assert judged(LAMP, "Is it old?", "yes", "yes").sentence == LAMP.text
+    built = judged(twice, "Who built the lighthouse?", "Oake", "Oake", Writing.naming)
+    assert built.sentence == twice.sentences[2]
+    assert judged(LAMP, "Is it old?", "yes", "yes", Writing.naming).sentence == LAMP.text
 
 
 def test_pairs_of_a_model_that_writes_them(tmp_path: Path) -> None:

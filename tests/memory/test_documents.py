@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.builders import proposals
 from holdfast.builders.documents import Passage
+from holdfast.builders.prompting import Completing
 from holdfast.builders.proposals import IN_SENTENCE, Proposal
 from holdfast.builders.text_model import Report
 from holdfast.cli import documents as command
@@ -104,8 +105,8 @@ def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A document, and a proposer that finds the pairs of PROPOSALS in it."""
 
     class Stand:
-        def __init__(self, model: Any, way: Any, folder: Path, seed: int) -> None:
-            assert isinstance(way, proposals.Completing)
+        def __init__(self, model: Any, form: Any, folder: Path, seed: int) -> None:
+            assert isinstance(form, Completing)
 
         def propose(self, passages: Sequence[Passage], report: Report) -> list[Proposal]:
             assert [passage.text for passage in passages] == [SENTENCE]
