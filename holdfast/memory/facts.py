@@ -14,8 +14,8 @@ from holdfast.streams.batches import newest
 from holdfast.streams.item import question_key
 from holdfast.streams.jsonl import json_object, lines_of
 from holdfast.streams.load import Facts as FactsOfPython
-from holdfast.streams.load import facts_of_python, read_stream
-from holdfast.streams.rows import Columns, stream_of
+from holdfast.streams.load import facts_of_python, is_generated, read_stream
+from holdfast.streams.rows import NAMED_AS_KEYS, Columns, stream_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,26 +26,25 @@ STANDARD_INPUT = "-"
 _ROWS = 20  # facts in a notebook
 
 
-def stream_from(facts: Facts, columns: Columns | None = None) -> Stream:
+def stream_from(facts: Facts, columns: Columns = NAMED_AS_KEYS) -> Stream:
     """Convert facts to a stream with one task per batch, in order.
 
     facts: anything that :func:`holdfast.load_stream` takes; ``-`` for JSON lines from standard
-    input; a stream. columns: which columns or keys hold questions and answers. JSON lines that name
-    their batches may correct the answer of an earlier batch.
+    input; a stream. columns: which columns or keys hold questions and answers. A later batch may
+    correct the answer of an earlier one.
     Raises HoldfastError naming the file and each wrong line, or the number of each wrong fact.
     """
     if isinstance(facts, Stream):
         return facts
-    columns = columns or Columns()
     if not isinstance(facts, (str, Path)):
-        return facts_of_python(facts, columns=columns)
+        return facts_of_python(facts, columns=columns, corrections=True)
     if str(facts) == STANDARD_INPUT:
         place = "standard input"
         lines = lines_of(sys.stdin.buffer.read() if sys.stdin else b"")
         return stream_of(place, lines, json_object, "facts", columns=columns, corrections=True)
-    if Path(facts).suffix.lower() == ".jsonl":
-        return read_stream(Path(os.path.expanduser(facts)), columns=columns, corrections=True)
-    return load_stream(facts, question_column=columns.question, answer_column=columns.answer)
+    if is_generated(str(facts)):
+        return load_stream(facts)
+    return read_stream(Path(os.path.expanduser(facts)), columns=columns, corrections=True)
 
 
 def html_of(facts: Sequence[Item]) -> str:

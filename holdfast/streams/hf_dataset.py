@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import HoldfastError, reason_of
 from holdfast.core.files import atomic_directory
-from holdfast.streams.rows import KEYS, Columns, details_of, stream_of, values_of
+from holdfast.streams.rows import KEYS, NAMED_AS_KEYS, Columns, details_of, stream_of, values_of
 from holdfast.streams.stream import Stream
 from holdfast.streams.tables import plain
+
+logger = logging.getLogger(__name__)
 
 
 def is_dataset_directory(path: Path) -> bool:
@@ -20,12 +23,17 @@ def is_dataset_directory(path: Path) -> bool:
 
 
 def read_dataset(
-    path: str | Path, items_per_task: int | None = None, columns: Columns | None = None
+    path: str | Path,
+    items_per_task: int | None = None,
+    columns: Columns = NAMED_AS_KEYS,
+    *,
+    corrections: bool = False,
 ) -> Stream:
     """Read a dataset that ``save_to_disk`` wrote; its columns are named like the JSONL keys.
 
     None and empty aliases count as absent; ``details`` is JSON text; other columns are kept in the
-    details. Of several splits, ``train`` is read. Rows form tasks as in ``read_jsonl``.
+    details. Of several splits, ``train`` is read. Rows form tasks, and may be corrections, as in
+    ``read_jsonl``.
 
     Raises HoldfastError naming the path and the row.
     """
@@ -39,15 +47,23 @@ def read_dataset(
         raise HoldfastError(f"{path}: is no dataset that can be read ({reason})") from None
     if isinstance(table, datasets.DatasetDict):
         table = one_split(table, path)
-    return stream_of_dataset(table, str(path), path.resolve().name, items_per_task, columns)
+    name = path.resolve().name
+    return stream_of_dataset(table, str(path), name, items_per_task, columns, corrections)
 
 
 def stream_of_dataset(
-    table: Any, source: str, name: str, items_per_task: int | None, columns: Columns | None
+    table: Any,
+    source: str,
+    name: str,
+    items_per_task: int | None,
+    columns: Columns,
+    corrections: bool,
 ) -> Stream:
     """A loaded dataset as a stream. source: its name in errors; name: the stream's."""
     records = ((f"row {n}", values) for n, values in enumerate(table, start=1))
-    return stream_of(source, records, _filled, name, items_per_task, columns)
+    return stream_of(
+        source, records, _filled, name, items_per_task, columns, corrections=corrections
+    )
 
 
 def _filled(values: dict[str, Any]) -> dict[str, Any]:
@@ -94,8 +110,13 @@ def library() -> Any:
 
 
 def one_split(splits: Mapping[str, Any], source: Path | str) -> Any:
-    """The split ``train``, or the only split. Raises HoldfastError if there is neither."""
+    """The split ``train``, or the only split. Raises HoldfastError if there is neither.
+
+    Warns of other splits, which are left out.
+    """
     if "train" in splits or len(splits) == 1:
+        if others := ", ".join(name for name in splits if name != "train" and len(splits) > 1):
+            logger.warning("%s: only its split train is read; it also has %s", source, others)
         return splits.get("train", next(iter(splits.values())))
     such_as = f", such as {source / next(iter(splits))}" if isinstance(source, Path) else ""
     raise HoldfastError(

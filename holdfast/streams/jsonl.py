@@ -9,7 +9,14 @@ from typing import Any
 from holdfast.core.errors import HoldfastError, reason_of
 from holdfast.core.files import write_text_atomically
 from holdfast.streams.item import quoted
-from holdfast.streams.rows import Columns, stream_of, values_of, without_null
+from holdfast.streams.rows import (
+    NAMED_AS_KEYS,
+    Columns,
+    reading,
+    stream_of,
+    values_of,
+    without_null,
+)
 from holdfast.streams.stream import Stream
 
 EXAMPLE = '{"question": "...", "answer": "..."}'
@@ -18,7 +25,7 @@ EXAMPLE = '{"question": "...", "answer": "..."}'
 def read_jsonl(
     path: str | Path,
     items_per_task: int | None = None,
-    columns: Columns | None = None,
+    columns: Columns = NAMED_AS_KEYS,
     *,
     corrections: bool = False,
 ) -> Stream:
@@ -36,23 +43,11 @@ def read_jsonl(
     Raises HoldfastError naming the file and, if one is wrong, the line.
     """
     path = Path(path)
-    try:
-        # Reading a named pipe or a device may never end.
-        if path.exists() and not path.is_file():
-            raise HoldfastError(f"{path}: is no regular file; give the path of a .jsonl file")
+    with reading(path, "a .jsonl file"):
         content = path.read_bytes()
-    except FileNotFoundError:
-        raise HoldfastError(f"{path}: no such file; give the path of a .jsonl file") from None
-    except OSError as error:
-        raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
+    records = lines_of(content)
     return stream_of(
-        str(path),
-        lines_of(content),
-        json_object,
-        path.stem,
-        items_per_task,
-        columns,
-        corrections=corrections,
+        str(path), records, json_object, path.stem, items_per_task, columns, corrections=corrections
     )
 
 

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -24,7 +25,7 @@ from holdfast.streams.item import Item, quoted
 from holdfast.streams.jsonl import read_jsonl
 from holdfast.streams.registry import case_twins
 from holdfast.streams.released import is_released, read_released
-from holdfast.streams.rows import Columns, stream_of
+from holdfast.streams.rows import NAMED_AS_KEYS, Columns, stream_of
 from holdfast.streams.stream import Stream, reorder
 from holdfast.streams.symbol_qa import symbol_qa
 from holdfast.streams.tables import TABLES, read_table, records_of
@@ -156,7 +157,7 @@ def _whole(config: StreamConfig, columns: Columns) -> Stream:
 def read_stream(
     path: Path,
     items_per_task: int | None = None,
-    columns: Columns | None = None,
+    columns: Columns = NAMED_AS_KEYS,
     *,
     corrections: bool = False,
 ) -> Stream:
@@ -165,7 +166,8 @@ def read_stream(
     path: a ``.jsonl``, ``.json``, ``.csv``, ``.tsv``, ``.parquet`` or ``.xlsx`` file; a directory
     in the published layout; one saved by ``datasets``; or one that holds a ``stream.jsonl`` or a
     ``dataset`` saved by ``datasets``. items_per_task: if rows name no task. columns: those of
-    questions and answers. corrections: in a ``.jsonl`` file a later task may repeat a question.
+    questions and answers. corrections: a later task may repeat a question, unless the layout is
+    the published one.
     Raises HoldfastError when it is none of these, cannot be read, or has invalid content.
     """
     try:
@@ -189,22 +191,16 @@ def read_stream(
 
 def is_stored_stream(directory: Path) -> bool:
     """Whether a directory holds a stream."""
-    jsonl, dataset = directory / JSONL_IN_DIRECTORY, directory / DATASET_IN_DIRECTORY
-    return (
-        is_released(directory)
-        or is_dataset_directory(directory)
-        or jsonl.is_file()
-        or is_dataset_directory(dataset)
-    )
+    is_jsonl = (directory / JSONL_IN_DIRECTORY).is_file()
+    datasets = (directory, directory / DATASET_IN_DIRECTORY)
+    return is_jsonl or is_released(directory) or any(map(is_dataset_directory, datasets))
 
 
-def _stored(
-    path: Path, items_per_task: int | None, columns: Columns | None, corrections: bool
-) -> Stream:
+def _stored(path: Path, items_per_task: int | None, columns: Columns, corrections: bool) -> Stream:
     if path.suffix.lower() == ".jsonl":
         return read_jsonl(path, items_per_task, columns, corrections=corrections)
     if path.suffix.lower() in TABLES and not path.is_dir():
-        return read_table(path, items_per_task, columns)
+        return read_table(path, items_per_task, columns, corrections=corrections)
     if is_released(path):
         if items_per_task is not None:
             raise HoldfastError(
@@ -213,11 +209,12 @@ def _stored(
             )
         return read_released(path)
     if is_dataset_directory(path):
-        return read_dataset(path, items_per_task, columns)
+        return read_dataset(path, items_per_task, columns, corrections=corrections)
     jsonl, dataset = path / JSONL_IN_DIRECTORY, path / DATASET_IN_DIRECTORY
     if jsonl.is_file() or is_dataset_directory(dataset):
         read, inside = (read_jsonl, jsonl) if jsonl.is_file() else (read_dataset, dataset)
-        return replace(read(inside, items_per_task, columns), name=path.resolve().name)
+        stream = read(inside, items_per_task, columns, corrections=corrections)
+        return replace(stream, name=path.resolve().name)
     if path.exists():
         raise HoldfastError(
             f"{path}: is no stream; a stream is a .jsonl file or a table, a directory with "
@@ -230,12 +227,17 @@ def _stored(
 
 
 def facts_of_python(
-    facts: Facts, items_per_task: int | None = None, columns: Columns | None = None
+    facts: Facts,
+    items_per_task: int | None = None,
+    columns: Columns = NAMED_AS_KEYS,
+    *,
+    corrections: bool = False,
 ) -> Stream:
     """Make a stream of Python objects; if they name no task, they are one, or tasks of a size.
 
     facts: items, pairs (question, answer), or mappings with the keys of a JSON line; a pandas
     DataFrame; or what ``datasets`` has loaded: of several splits ``train``, or the only one.
+    corrections: a later task may repeat a question.
     Raises HoldfastError naming the number of each fact that is wrong.
     """
     if isinstance(facts, Mapping):
@@ -244,14 +246,21 @@ def facts_of_python(
             raise HoldfastError(f"one mapping, with {keys:.60}, is given; {_GIVE}")
         facts = one_split(facts, "dataset")
     if _is_dataset(facts):
-        return stream_of_dataset(facts, "dataset", "facts", items_per_task, columns)
+        return stream_of_dataset(facts, "dataset", "facts", items_per_task, columns, corrections)
+    read = partial(
+        stream_of,
+        name="facts",
+        items_per_task=items_per_task,
+        columns=columns,
+        corrections=corrections,
+    )
     if hasattr(facts, "itertuples"):
         records, parse = records_of(facts, columns)
-        return stream_of("table", records, parse, "facts", items_per_task, columns)
+        return read("table", records, parse)
     if not isinstance(facts, Iterable):
         raise HoldfastError(f"{facts!r:.60} holds no facts; {_GIVE}")
     numbered = ((f"number {number}", fact) for number, fact in enumerate(facts, start=1))
-    return stream_of("fact", numbered, _values, "facts", items_per_task, columns, skip_blank=False)
+    return read("fact", numbered, _values, skip_blank=False)
 
 
 def _is_dataset(value: object) -> bool:

@@ -6,11 +6,14 @@ import difflib
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.file_checks import regular
 from holdfast.streams.item import Item, clean, quoted
 from holdfast.streams.registry import QuestionRegistry
 from holdfast.streams.stream import Stream, Task
@@ -33,6 +36,28 @@ class Columns:
     answer: str | None = None
 
 
+NAMED_AS_KEYS = Columns()
+
+
+@contextmanager
+def reading(path: Path, kind: str) -> Iterator[None]:
+    """Turn errors of reading a file in the block into one line. kind: such as ``a table``.
+
+    Refuses at once what is no regular file: reading a named pipe or a device may never end.
+    """
+    try:
+        regular(path)
+        yield
+    except FileNotFoundError:
+        raise HoldfastError(f"{path}: no such file; give the path of {kind}") from None
+    except UnicodeDecodeError:
+        raise HoldfastError(f"{path}: is no UTF-8 text; save the file as UTF-8") from None
+    except OSError as error:
+        raise HoldfastError(
+            f"{path}: cannot be read ({error.strerror or error}); give the path of {kind}"
+        ) from error
+
+
 @dataclass(frozen=True)
 class Row:
     """An item, its place in the source (``line 7``), and its task's name if the row gives one."""
@@ -48,7 +73,7 @@ def stream_of(
     parse: Callable[[Record], Mapping[str, Any]],
     name: str,
     items_per_task: int | None = None,
-    columns: Columns | None = None,
+    columns: Columns = NAMED_AS_KEYS,
     *,
     corrections: bool = False,
     skip_blank: bool = True,
@@ -65,7 +90,7 @@ def stream_of(
     Raises HoldfastError naming the source, each of the first twenty bad places with what is wrong
     there, and how many more there are.
     """
-    rows = _rows(source, records, parse, columns or Columns(), corrections, skip_blank)
+    rows = _rows(source, records, parse, columns, corrections, skip_blank)
     if not rows:
         raise HoldfastError(f"{source}: holds no facts; give a question and its answer")
     has_tasks = rows[0].task is not None
@@ -177,7 +202,7 @@ def known_names(names: Sequence[str], columns: Columns) -> list[str]:
     return heads
 
 
-def row_of(place: str, record: Mapping[str, Any], columns: Columns | None = None) -> Row:
+def row_of(place: str, record: Mapping[str, Any], columns: Columns = NAMED_AS_KEYS) -> Row:
     """Build a row from the values of :data:`KEYS`; other keys go to the details.
 
     A pair of :data:`PAIRS`, or the ``messages`` of a chat with one question and one answer, may
@@ -185,7 +210,6 @@ def row_of(place: str, record: Mapping[str, Any], columns: Columns | None = None
     Raises HoldfastError, without the place, for a missing column or key, a chat of another form,
     values of the wrong type, and whatever :class:`Item` refuses.
     """
-    columns = columns or Columns()
     rest = dict(record)
     values: dict[str, Any] = {}
     for key, column in (("question", columns.question), ("answer", columns.answer)):

@@ -21,11 +21,13 @@ from holdfast.streams.item import quoted
 from holdfast.streams.rows import (
     KEYS,
     KNOWN_KEYS,
+    NAMED_AS_KEYS,
     PAIRS,
     PARAPHRASES,
     Columns,
     details_of,
     known_names,
+    reading,
     stream_of,
     values_of,
     without_null,
@@ -50,42 +52,38 @@ logger = logging.getLogger(__name__)
 
 
 def read_table(
-    path: Path, items_per_task: int | None = None, columns: Columns | None = None
+    path: Path,
+    items_per_task: int | None = None,
+    columns: Columns = NAMED_AS_KEYS,
+    *,
+    corrections: bool = False,
 ) -> Stream:
     """Read a file as a stream; its format follows from the path's ending.
 
     An empty cell counts as a missing key. In cells, aliases and paraphrases are separated by a
-    vertical bar, and details are JSON text.
+    vertical bar, and details are JSON text. corrections: as in ``read_jsonl``.
     Raises HoldfastError when the file is missing, damaged or no table. For bad records it names the
     line of a text file, the row as a sheet numbers it, or the number of the record.
     """
     suffix = path.suffix.lower()
-    columns = columns or Columns()
-    try:
-        # Reading a named pipe or a device may never end.
-        if path.exists() and not path.is_file():
-            raise HoldfastError(f"{path}: is no regular file; give the path of a table")
+    with reading(path, "a table"):
         if suffix in (".csv", ".tsv"):
             records, parse = _read_text(path, columns)
         elif suffix == ".json":
             records, parse = _read_json(path)
         else:
             records, parse = _read_binary(path, columns)
-    except FileNotFoundError:
-        raise HoldfastError(f"{path}: no such file; give the path of a table") from None
-    except UnicodeDecodeError:
-        raise HoldfastError(f"{path}: is no UTF-8 text; save the file as UTF-8") from None
-    except OSError as error:
-        raise HoldfastError(f"{path}: cannot be read ({error.strerror or error})") from error
-    return stream_of(str(path), records, parse, path.stem, items_per_task, columns)
+    return stream_of(
+        str(path), records, parse, path.stem, items_per_task, columns, corrections=corrections
+    )
 
 
 def records_of(
-    frame: pd.DataFrame, columns: Columns | None = None, source: str = "table"
+    frame: pd.DataFrame, columns: Columns = NAMED_AS_KEYS, source: str = "table"
 ) -> tuple[Records, Parse]:
     """The rows of a data frame with their places (``row 1``), and the function to parse one."""
     rows = enumerate(frame.itertuples(index=False, name=None), start=1)
-    parse = _parser([str(name) for name in frame.columns], columns or Columns(), source)
+    parse = _parser([str(name) for name in frame.columns], columns, source)
     return [(f"row {number}", values) for number, values in rows], parse
 
 

@@ -7,7 +7,9 @@ import sys
 import unicodedata
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
+from datasets import Dataset
 
 from holdfast import HoldfastError
 from holdfast.memory.batch import lesson_title
@@ -38,6 +40,19 @@ def test_a_table(tmp_path):
     path = tmp_path / "facts.TSV"
     path.write_text("question\tanswer\nWho?\tLum, or so\n")
     assert items_of(stream_from(str(path))) == [("1", [Item("Who?", "Lum, or so")])]
+
+
+def test_a_later_batch_corrects_an_earlier_one_whatever_the_format(tmp_path):
+    rows = [{"task": task, "question": "Who?", "answer": task} for task in ("Ann", "Lum")]
+    frame, table, expected = pd.DataFrame(rows), Dataset.from_list(rows), stream_from(rows)
+    frame.to_csv(tmp_path / "facts.csv", index=False)
+    frame.to_json(tmp_path / "facts.json", orient="records")
+    frame.to_json(tmp_path / "stream.jsonl", orient="records", lines=True)
+    table.save_to_disk(tmp_path / "saved")
+    places = [tmp_path / name for name in ("facts.csv", "facts.json", "", "saved")]
+    for facts in (frame, table, *places):
+        assert stream_from(facts).tasks == expected.tasks
+    assert [item.answer for item in latest(expected.tasks).values()] == ["Lum"]
 
 
 @pytest.mark.parametrize(

@@ -245,7 +245,7 @@ def test_a_stream_as_a_frame_comes_back():
     assert plain == {"task": ["1"], "question": ["What is sown?"], "answer": ["rye"]}
 
 
-def test_a_loaded_dataset_is_a_stream_as_a_saved_one_is(tmp_path):
+def test_a_loaded_dataset_is_a_stream_as_a_saved_one_is(tmp_path, caplog):
     stream = Stream((Task("1", (RYE,)), Task("2", (Item("Why?", "Rain", ("Wet",)),))), "facts")
     write_dataset(stream, tmp_path / "facts")
     table = datasets.load_from_disk(str(tmp_path / "facts"))
@@ -255,7 +255,10 @@ def test_a_loaded_dataset_is_a_stream_as_a_saved_one_is(tmp_path):
     for given_ in (table, table.to_iterable_dataset(), splits, only):
         assert load_stream(given_) == stream
     splits.save_to_disk(str(tmp_path / "splits"))
-    assert load_stream(tmp_path / "splits").tasks == stream.tasks
+    caplog.clear()
+    place = tmp_path / "splits"
+    assert load_stream(place).tasks == stream.tasks
+    assert caplog.messages == [f"{place}: only its split train is read; it also has test"]
     with pytest.raises(HoldfastError, match="dataset: has the splits test, dev and no train; give"):
         load_stream(datasets.DatasetDict({"test": table, "dev": table}))
     datasets.DatasetDict({"test": table, "dev": table}).save_to_disk(str(tmp_path / "two"))
