@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -36,15 +37,16 @@ def stream_from(facts: Facts, columns: Columns = NAMED_AS_KEYS) -> Stream:
     """
     if isinstance(facts, Stream):
         return facts
+    columns = replace(columns, corrections=True)
     if not isinstance(facts, (str, Path)):
-        return facts_of_python(facts, columns=columns, corrections=True)
+        return facts_of_python(facts, columns=columns)
     if str(facts) == STANDARD_INPUT:
         place = "standard input"
         lines = lines_of(sys.stdin.buffer.read() if sys.stdin else b"")
-        return stream_of(place, lines, json_object, "facts", columns=columns, corrections=True)
+        return stream_of(place, lines, json_object, "facts", columns=columns)
     if is_generated(str(facts)):
         return load_stream(facts)
-    return read_stream(Path(os.path.expanduser(facts)), columns=columns, corrections=True)
+    return read_stream(Path(os.path.expanduser(facts)), columns=columns)
 
 
 def html_of(facts: Sequence[Item]) -> str:

@@ -23,17 +23,12 @@ def is_dataset_directory(path: Path) -> bool:
 
 
 def read_dataset(
-    path: str | Path,
-    items_per_task: int | None = None,
-    columns: Columns = NAMED_AS_KEYS,
-    *,
-    corrections: bool = False,
+    path: str | Path, items_per_task: int | None = None, columns: Columns = NAMED_AS_KEYS
 ) -> Stream:
     """Read a dataset that ``save_to_disk`` wrote; its columns are named like the JSONL keys.
 
     None and empty aliases count as absent; ``details`` is JSON text; other columns are kept in the
-    details. Of several splits, ``train`` is read. Rows form tasks, and may be corrections, as in
-    ``read_jsonl``.
+    details. Of several splits, ``train`` is read. Rows form tasks as in ``read_jsonl``.
 
     Raises HoldfastError naming the path and the row.
     """
@@ -47,23 +42,15 @@ def read_dataset(
         raise HoldfastError(f"{path}: is no dataset that can be read ({reason})") from None
     if isinstance(table, datasets.DatasetDict):
         table = one_split(table, path)
-    name = path.resolve().name
-    return stream_of_dataset(table, str(path), name, items_per_task, columns, corrections)
+    return stream_of_dataset(table, str(path), path.resolve().name, items_per_task, columns)
 
 
 def stream_of_dataset(
-    table: Any,
-    source: str,
-    name: str,
-    items_per_task: int | None,
-    columns: Columns,
-    corrections: bool,
+    table: Any, source: str, name: str, items_per_task: int | None, columns: Columns
 ) -> Stream:
     """A loaded dataset as a stream. source: its name in errors; name: the stream's."""
     records = ((f"row {n}", values) for n, values in enumerate(table, start=1))
-    return stream_of(
-        source, records, _filled, name, items_per_task, columns, corrections=corrections
-    )
+    return stream_of(source, records, _filled, name, items_per_task, columns)
 
 
 def _filled(values: dict[str, Any]) -> dict[str, Any]:
@@ -110,12 +97,9 @@ def library() -> Any:
 
 
 def one_split(splits: Mapping[str, Any], source: Path | str) -> Any:
-    """The split ``train``, or the only split. Raises HoldfastError if there is neither.
-
-    Warns of other splits, which are left out.
-    """
+    """The split ``train``, with a warning of others, or the only one; HoldfastError if neither."""
     if "train" in splits or len(splits) == 1:
-        if others := ", ".join(name for name in splits if name != "train" and len(splits) > 1):
+        if others := ", ".join(name for name in splits if len(splits) > 1 and name != "train"):
             logger.warning("%s: only its split train is read; it also has %s", source, others)
         return splits.get("train", next(iter(splits.values())))
     such_as = f", such as {source / next(iter(splits))}" if isinstance(source, Path) else ""

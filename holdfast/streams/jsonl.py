@@ -23,11 +23,7 @@ EXAMPLE = '{"question": "...", "answer": "..."}'
 
 
 def read_jsonl(
-    path: str | Path,
-    items_per_task: int | None = None,
-    columns: Columns = NAMED_AS_KEYS,
-    *,
-    corrections: bool = False,
+    path: str | Path, items_per_task: int | None = None, columns: Columns = NAMED_AS_KEYS
 ) -> Stream:
     """Read lines ``{"question", "answer", "aliases"?, "task"?, "id"?, "details"?}`` as a stream.
 
@@ -38,7 +34,7 @@ def read_jsonl(
     none. Tasks come in the order of their first line; their lines may be interleaved. Without
     ``task``, every ``items_per_task`` lines make a task, named by its number, and the last may be
     shorter; without ``items_per_task``, the file is one task. Blank lines are skipped. The stream
-    is named after the file. corrections: a line may repeat a question of an earlier task.
+    is named after the file.
 
     Raises HoldfastError naming the file and, if one is wrong, the line.
     """
@@ -46,9 +42,7 @@ def read_jsonl(
     with reading(path, "a .jsonl file"):
         content = path.read_bytes()
     records = lines_of(content)
-    return stream_of(
-        str(path), records, json_object, path.stem, items_per_task, columns, corrections=corrections
-    )
+    return stream_of(str(path), records, json_object, path.stem, items_per_task, columns)
 
 
 def write_jsonl(stream: Stream, path: str | Path) -> None:

@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -104,8 +103,8 @@ def load_stream(
     values = source.model_dump() if isinstance(source, StreamConfig) else {}
     values |= {key: value for key, value in given.items() if value is not None}
     config = build(StreamConfig, values, source="stream")
-    texts = (None if name is None else str(name) for name in (question_column, answer_column))
-    columns = Columns(*texts)
+    texts = [None if name is None else str(name) for name in (question_column, answer_column)]
+    columns = Columns(question=texts[0], answer=texts[1])
     if isinstance(source, Stream):
         stream = source
     elif isinstance(source, (str, Path, StreamConfig)):
@@ -155,23 +154,18 @@ def _whole(config: StreamConfig, columns: Columns) -> Stream:
 
 
 def read_stream(
-    path: Path,
-    items_per_task: int | None = None,
-    columns: Columns = NAMED_AS_KEYS,
-    *,
-    corrections: bool = False,
+    path: Path, items_per_task: int | None = None, columns: Columns = NAMED_AS_KEYS
 ) -> Stream:
     """Read a stored stream, whatever its format.
 
     path: a ``.jsonl``, ``.json``, ``.csv``, ``.tsv``, ``.parquet`` or ``.xlsx`` file; a directory
     in the published layout; one saved by ``datasets``; or one that holds a ``stream.jsonl`` or a
     ``dataset`` saved by ``datasets``. items_per_task: if rows name no task. columns: those of
-    questions and answers. corrections: a later task may repeat a question, unless the layout is
-    the published one.
+    questions and answers.
     Raises HoldfastError when it is none of these, cannot be read, or has invalid content.
     """
     try:
-        stream = _stored(path, items_per_task, columns, corrections)
+        stream = _stored(path, items_per_task, columns)
     # Path.is_file itself raises for a name that is too long or a folder without permission.
     except OSError as error:
         raise HoldfastError(
@@ -196,11 +190,11 @@ def is_stored_stream(directory: Path) -> bool:
     return is_jsonl or is_released(directory) or any(map(is_dataset_directory, datasets))
 
 
-def _stored(path: Path, items_per_task: int | None, columns: Columns, corrections: bool) -> Stream:
+def _stored(path: Path, items_per_task: int | None, columns: Columns) -> Stream:
     if path.suffix.lower() == ".jsonl":
-        return read_jsonl(path, items_per_task, columns, corrections=corrections)
+        return read_jsonl(path, items_per_task, columns)
     if path.suffix.lower() in TABLES and not path.is_dir():
-        return read_table(path, items_per_task, columns, corrections=corrections)
+        return read_table(path, items_per_task, columns)
     if is_released(path):
         if items_per_task is not None:
             raise HoldfastError(
@@ -209,12 +203,11 @@ def _stored(path: Path, items_per_task: int | None, columns: Columns, correction
             )
         return read_released(path)
     if is_dataset_directory(path):
-        return read_dataset(path, items_per_task, columns, corrections=corrections)
+        return read_dataset(path, items_per_task, columns)
     jsonl, dataset = path / JSONL_IN_DIRECTORY, path / DATASET_IN_DIRECTORY
     if jsonl.is_file() or is_dataset_directory(dataset):
         read, inside = (read_jsonl, jsonl) if jsonl.is_file() else (read_dataset, dataset)
-        stream = read(inside, items_per_task, columns, corrections=corrections)
-        return replace(stream, name=path.resolve().name)
+        return replace(read(inside, items_per_task, columns), name=path.resolve().name)
     if path.exists():
         raise HoldfastError(
             f"{path}: is no stream; a stream is a .jsonl file or a table, a directory with "
@@ -227,17 +220,12 @@ def _stored(path: Path, items_per_task: int | None, columns: Columns, correction
 
 
 def facts_of_python(
-    facts: Facts,
-    items_per_task: int | None = None,
-    columns: Columns = NAMED_AS_KEYS,
-    *,
-    corrections: bool = False,
+    facts: Facts, items_per_task: int | None = None, columns: Columns = NAMED_AS_KEYS
 ) -> Stream:
     """Make a stream of Python objects; if they name no task, they are one, or tasks of a size.
 
     facts: items, pairs (question, answer), or mappings with the keys of a JSON line; a pandas
     DataFrame; or what ``datasets`` has loaded: of several splits ``train``, or the only one.
-    corrections: a later task may repeat a question.
     Raises HoldfastError naming the number of each fact that is wrong.
     """
     if isinstance(facts, Mapping):
@@ -246,21 +234,14 @@ def facts_of_python(
             raise HoldfastError(f"one mapping, with {keys:.60}, is given; {_GIVE}")
         facts = one_split(facts, "dataset")
     if _is_dataset(facts):
-        return stream_of_dataset(facts, "dataset", "facts", items_per_task, columns, corrections)
-    read = partial(
-        stream_of,
-        name="facts",
-        items_per_task=items_per_task,
-        columns=columns,
-        corrections=corrections,
-    )
+        return stream_of_dataset(facts, "dataset", "facts", items_per_task, columns)
     if hasattr(facts, "itertuples"):
         records, parse = records_of(facts, columns)
-        return read("table", records, parse)
+        return stream_of("table", records, parse, "facts", items_per_task, columns)
     if not isinstance(facts, Iterable):
         raise HoldfastError(f"{facts!r:.60} holds no facts; {_GIVE}")
     numbered = ((f"number {number}", fact) for number, fact in enumerate(facts, start=1))
-    return read("fact", numbered, _values, skip_blank=False)
+    return stream_of("fact", numbered, _values, "facts", items_per_task, columns, skip_blank=False)
 
 
 def _is_dataset(value: object) -> bool:

@@ -30,10 +30,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of questions and answers; None: ``question``, ``answer``, or a known pair."""
+    """The columns of questions and answers; None: ``question``, ``answer``, or a known pair.
+
+    corrections: a question must be unique only within its task, so that a later task may give it a
+    new answer.
+    """
 
     question: str | None = None
     answer: str | None = None
+    corrections: bool = False
 
 
 NAMED_AS_KEYS = Columns()
@@ -75,7 +80,6 @@ def stream_of(
     items_per_task: int | None = None,
     columns: Columns = NAMED_AS_KEYS,
     *,
-    corrections: bool = False,
     skip_blank: bool = True,
 ) -> Stream:
     """Parse (place, record) pairs and group their items into the tasks of a stream.
@@ -85,12 +89,11 @@ def stream_of(
     Either all rows name their task or none does. Tasks come in the order of their first row.
     Without names, every ``items_per_task`` rows make a task, named by its number; if that is None
     too, all rows are one task.
-    corrections: a question must be unique only within its task, so that a later task may give it a
-    new answer. skip_blank: ignore records without any filled value, which spreadsheets have.
+    skip_blank: ignore records without any filled value, which spreadsheets have.
     Raises HoldfastError naming the source, each of the first twenty bad places with what is wrong
     there, and how many more there are.
     """
-    rows = _rows(source, records, parse, columns, corrections, skip_blank)
+    rows = _rows(source, records, parse, columns, skip_blank)
     if not rows:
         raise HoldfastError(f"{source}: holds no facts; give a question and its answer")
     has_tasks = rows[0].task is not None
@@ -113,7 +116,7 @@ def stream_of(
     for index, row in enumerate(rows):
         tasks.setdefault(row.task or str(index // size + 1), []).append(row.item)
     grouped = tuple(Task(name, tuple(items)) for name, items in tasks.items())
-    return Stream(grouped, name, repeats=corrections)
+    return Stream(grouped, name, repeats=columns.corrections)
 
 
 def _rows(
@@ -121,7 +124,6 @@ def _rows(
     records: Iterable[tuple[str, Record]],
     parse: Callable[[Record], Mapping[str, Any]],
     columns: Columns,
-    corrections: bool,
     skip_blank: bool,
 ) -> list[Row]:
     rows: list[Row] = []
@@ -136,7 +138,7 @@ def _rows(
             names = known_names(list(given), columns)
             keys.update(names)
             row = row_of(place, dict(zip(names, given.values(), strict=True)), columns)
-            questions[row.task if corrections else None].add(row.item, f"{source} {place}")
+            questions[row.task if columns.corrections else None].add(row.item, f"{source} {place}")
             rows.append(row)
         except HoldfastError as error:
             wrong.append((place, str(error).removeprefix(f"{source} {place}: ")))

@@ -52,16 +52,12 @@ logger = logging.getLogger(__name__)
 
 
 def read_table(
-    path: Path,
-    items_per_task: int | None = None,
-    columns: Columns = NAMED_AS_KEYS,
-    *,
-    corrections: bool = False,
+    path: Path, items_per_task: int | None = None, columns: Columns = NAMED_AS_KEYS
 ) -> Stream:
     """Read a file as a stream; its format follows from the path's ending.
 
     An empty cell counts as a missing key. In cells, aliases and paraphrases are separated by a
-    vertical bar, and details are JSON text. corrections: as in ``read_jsonl``.
+    vertical bar, and details are JSON text.
     Raises HoldfastError when the file is missing, damaged or no table. For bad records it names the
     line of a text file, the row as a sheet numbers it, or the number of the record.
     """
@@ -73,9 +69,7 @@ def read_table(
             records, parse = _read_json(path)
         else:
             records, parse = _read_binary(path, columns)
-    return stream_of(
-        str(path), records, parse, path.stem, items_per_task, columns, corrections=corrections
-    )
+    return stream_of(str(path), records, parse, path.stem, items_per_task, columns)
 
 
 def records_of(
