@@ -16,6 +16,7 @@ import json
 import random
 import shutil
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -36,6 +37,7 @@ from holdfast.memory.record import Gone, read_lesson, without
 from holdfast.model.adapter import State
 from holdfast.streams.answer_matching import says
 from holdfast.streams.batches import fact_key
+from holdfast.streams.item import Item
 
 WRONG, SAMPLE = 5, 100  # wrong answers per question; questions in other words, at most
 PARTS = ("right", "probability", "truth")  # the parts of TOFU's model utility
@@ -57,6 +59,18 @@ def truth_ratio(right: float, *wrong: float) -> float:
     return mean(wrong) / right
 
 
+def wordings(fact: Item, facts: Sequence[Item], seed: int) -> list[Asked]:
+    """The taught question and the held-out ones. Wrong answers are those of the fact's relation
+    or, if it has none, of all facts.
+    """
+    about = fact.details.get("relation")
+    alike = {row.answer for row in facts if row.details.get("relation") == about} - {fact.answer}
+    pool = sorted(alike or {row.answer for row in facts} - {fact.answer})
+    wrong = random.Random(derive(seed, fact.question)).sample(pool, len(pool))[:WRONG]
+    texts = (fact.question, *fact.details.get("held_out", ()))
+    return [(text, [fact.answer, *wrong]) for text in texts]
+
+
 def by_memory(memory: Memory, name: str, questions: list[Asked]) -> dict[str, float]:
     """TOFU's numbers for a set, each question with the weights that the memory uses for it."""
     sides, rows = sides_of(memory), []
@@ -73,18 +87,11 @@ def by_memory(memory: Memory, name: str, questions: list[Asked]) -> dict[str, fl
 
 
 def measure(memory: Memory, sets: dict[str, list[Asked]], count: int, seed: int) -> dict[str, Any]:
-    """All numbers before and after forgetting ``count`` facts. sets: common knowledge; added to."""
-    engine, facts, known = memory.engine(), memory.learned, list(sets)
+    """All numbers before and after forgetting ``count`` facts. sets: common knowledge."""
+    engine, facts, known, sets = memory.engine(), memory.learned, list(sets), dict(sets)
     gone = random.Random(seed).sample(facts, count)
     lesson = {fact_key(item): task.name for task in memory.tasks for item in task.items}
-    asked: dict[str, list[Asked]] = {}  # by fact; the taught wording first
-    for fact in facts:
-        about = fact.details.get("relation")
-        alike = {row.answer for row in facts if row.details.get("relation") == about}
-        alike.remove(fact.answer)
-        wrong = random.Random(derive(seed, fact.question)).sample(sorted(alike), len(alike))
-        texts = (fact.question, *fact.details.get("held_out", ()))
-        asked[fact_key(fact)] = [(text, [fact.answer, *wrong[:WRONG]]) for text in texts]
+    asked = {fact_key(fact): wordings(fact, facts, seed) for fact in facts}
     for name, some in (("forgotten", gone), ("others", [f for f in facts if f not in gone])):
         pairs = [asked[fact_key(fact)] for fact in some]
         sets[name] = [first for first, *_ in pairs]
@@ -140,6 +147,9 @@ def main() -> None:
         parser.error(f"{options.folder}: needs TOFU's two files *_perturbed.json")
     with tempfile.TemporaryDirectory() as folder:
         copy = Memory(shutil.copytree(options.memory, Path(folder) / "memory"))
+        count = len(copy.learned)
+        if not 0 < options.facts < count:
+            parser.error(f"--facts {options.facts}: the memory has {count}; give fewer, at least 1")
         print(json.dumps(measure(copy, sets, options.facts, options.seed), indent=1))
 
 
