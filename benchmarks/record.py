@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import platform
 import statistics
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.pairing import Measurement, Plan
+from holdfast.studies.local import usable_cores
 
 DEFAULT_OUT = Path("build/benchmarks")
 _HEADER = ("what", "unit", "engine", "reference", "ratio", "range", "target")
@@ -132,7 +132,7 @@ def machine() -> dict[str, str | int]:
     """Processor, cores, threads and versions, by which a reader judges a time."""
     return {
         "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": usable_cores(),
         "torch threads": torch.get_num_threads(),
         "python": platform.python_version(),
         **{name: version(name) for name in _VERSIONED},

@@ -56,7 +56,7 @@ class LocalExecutor:
                     f"most {len(room)}, or more workers a GPU"
                 )
             places = [*room[:workers]]  # fewer workers than fit are spread over all GPUs
-        share = 1 if devices is None else max(1, _usable_cores() // len(places))
+        share = 1 if devices is None else max(1, usable_cores() // len(places))
         self._environments = [environment(threads or share, device) for device in places]
         self._retries = retries
 
@@ -141,7 +141,8 @@ def usable_gpus() -> list[str]:
     return [name.strip() for name in visible.split(",")][:count]
 
 
-def _usable_cores() -> int:
+def usable_cores() -> int:
+    """The processor cores that this process may use, on systems that say so; else all."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import torch
 
 from benchmarks import sampling, training_step, twins
 from benchmarks.pairing import Measurement, Plan, alternate
-from benchmarks.record import markdown, write
+from benchmarks.record import machine, markdown, write
 from benchmarks.twins import METHODS
 from holdfast.backbone.model import Backbone
 from reference import adapters
@@ -57,6 +58,13 @@ def test_the_ratio_is_the_median_of_the_rounds() -> None:
     measurement = Measurement("step", "s", [1.0, 2.0, 4.0], [3.0, 4.0, 40.0])
     assert measurement.ratio == 3.0
     assert Measurement("alone", "s", [1.0]).ratio is None
+
+
+def test_the_machine_is_described_where_affinity_is_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)  # as on macOS
+    assert machine()["cores"] == os.cpu_count()
 
 
 def wide_backbone() -> Backbone:
