@@ -10,9 +10,9 @@ from holdfast.allocation import Allocation, Config, Opening, State, Workspace
 
 
 class Light(Allocation):
-    """Adds ``strength * sum (||A||^2 + ||B||^2) / 2`` over the maps, A, B being their new factors.
+    """Penalise large factors: ``strength / 2 * sum over maps of (||A||^2 + ||B||^2)``.
 
-    For each map that is an upper bound of the nuclear norm of its update B A.
+    For each map, half of ``||A||^2 + ||B||^2`` is at least the nuclear norm of the product B A.
     """
 
     class Config(Config):

@@ -9,9 +9,9 @@ from holdfast.streams import StreamConfig
 
 
 def sums(config: StreamConfig) -> Stream:
-    """The whole stream, in its own order; Holdfast shuffles and shortens it where it is asked to.
+    """Build the whole stream in its own order; Holdfast permutes and shortens it if asked.
 
-    config: with ``tasks`` and ``items_per_task``, None where unsaid, and ``seed``.
+    config: ``tasks`` and ``items_per_task`` are None if not given; ``seed``.
     """
     tasks, items = max(config.tasks or 0, 20), config.items_per_task or 8
     pairs = [(one, other) for one in range(10, 100) for other in range(10, 100)]
