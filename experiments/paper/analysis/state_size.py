@@ -57,15 +57,14 @@ def state_size(cells: pd.DataFrame) -> pd.DataFrame:
         for method, runs in part.groupby("method", sort=False):
             horizon, measured = runs["horizon"].iloc[0], runs["state_bytes"].mean(skipna=False)
             shapes, source = _known_shapes(str(method), sizes, part)
-            text, scalars = formula(str(method), int(horizon), shapes)
-            growth = "linear in tasks" if "t " in text else "constant"
+            text, scalars, growth = formula(str(method), int(horizon), shapes)
             size = BYTES * scalars
             rows.append((dataset, method, horizon, measured, text, growth, size, source))
     return pd.DataFrame(rows, columns=columns)
 
 
-def formula(method: str, tasks: int, shapes: Shapes) -> tuple[str, float]:
-    """A method's persistent state as the paper counts it, as text and in scalars.
+def formula(method: str, tasks: int, shapes: Shapes) -> tuple[str, float, str]:
+    """A method's persistent state as the paper counts it: as text, in scalars, and its growth.
 
     Replay and self-distillation keep nothing but the last model, which is counted already; a weight
     anchor keeps a reference and an importance for each trainable scalar.
@@ -73,10 +72,12 @@ def formula(method: str, tasks: int, shapes: Shapes) -> tuple[str, float]:
     """
     dense = {"W": shapes.dense} if has(method, "merge") or has(method, "osrm") else {}
     terms = {**dense, "P_r": shapes.adapter}
+    per_task = {}
     if has(method, "olora"):
-        terms["t P_r"] = tasks * shapes.adapter
+        per_task["t P_r"] = tasks * shapes.adapter
     if has(method, "osrm"):
-        terms["t Σ d_in"] = tasks * shapes.inputs
+        per_task["t Σ d_in"] = tasks * shapes.inputs
+    terms |= per_task
     if has(method, "kfac"):
         terms["S, G (kfac)"] = math.nan  # unknown from the factors: which maps share an S
     if has(method, "pairs"):
@@ -84,7 +85,8 @@ def formula(method: str, tasks: int, shapes: Shapes) -> tuple[str, float]:
     for anchor in ("si", "online_ewc"):
         if has(method, anchor):
             terms[f"2 P_r ({anchor})"] = 2 * shapes.adapter
-    return " + ".join(terms), sum(terms.values())
+    growth = "linear in tasks" if per_task else "constant"
+    return " + ".join(terms), sum(terms.values()), growth
 
 
 def _found_shapes(cells: pd.DataFrame) -> dict[str, set[Shapes]]:

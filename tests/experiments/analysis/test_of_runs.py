@@ -124,7 +124,7 @@ SHAPES = Shapes(adapter=100, dense=1000, inputs=7)
     ],
 )
 def test_the_formulas_after_20_tasks(method: str, text: str, scalars: int) -> None:
-    assert formula(method, 20, SHAPES) == (text, scalars)
+    assert formula(method, 20, SHAPES)[:2] == (text, scalars)
 
 
 def test_only_olora_and_osrm_grow_with_the_tasks(tmp_path: Path) -> None:
