@@ -83,7 +83,8 @@ def draw(
         elsewhere = draw_of.sample(spare[about["kind"]], min(others, len(spare[about["kind"]])))
         drawn.append(
             {
-                **_fact(about, entity, answers[relation].pop()),
+                "question": filled(about["question"], entity),
+                "answer": answers[relation].pop(),
                 "details": {
                     "set": name,
                     "relation": relation,
@@ -126,10 +127,6 @@ def filled(text: str, entity: str = "", answer: str = "") -> str:
     """Fill entity and answer into a text of a set, and begin it with a capital letter."""
     text = text.replace("{x}", entity).replace("{a}", answer)
     return text[:1].upper() + text[1:]
-
-
-def _fact(about: dict[str, Any], entity: str, answer: str) -> Fact:
-    return {"question": filled(about["question"], entity), "answer": answer}
 
 
 def _add_reverse(fact: Fact, about: dict[str, Any]) -> None:

@@ -93,13 +93,11 @@ def recalled(model: Any, tokenizer: Any, rows: list[dict[str, str]]) -> float:
 
 
 def learn(
-    name: str, place: str, tasks: list[list[dict[str, str]]], epochs: int
+    name: str, place: str, tokenizer: Any, tasks: list[list[dict[str, str]]], epochs: int
 ) -> tuple[list[list[float]], tuple[float, float | None]]:
     """Train on all tasks; return recall by row after each, and ``language`` after the last."""
     names, rule = METHODS[name]
     torch.manual_seed(0)
-    tokenizer = AutoTokenizer.from_pretrained(place)
-    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     base = AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32)
     lora = LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM")
     model = get_peft_model(base, lora)
@@ -135,7 +133,7 @@ def learn(
     return matrix, language(model, tokenizer)
 
 
-def told_language(bits: float, everyday: float | None) -> str:
+def language_columns(bits: float, everyday: float | None) -> str:
     """The two columns of the table for a result of ``language``."""
     return f"{bits:.3f} | {'' if everyday is None else f'{everyday:.0%}'}"
 
@@ -160,15 +158,16 @@ def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(options.model)
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     untouched = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32)
-    print(f"| *untouched* | | | {told_language(*language(untouched, tokenizer))} | |", flush=True)
+    columns = language_columns(*language(untouched, tokenizer))
+    print(f"| *untouched* | | | {columns} | |", flush=True)
     for name in options.methods.split(";"):
         began = time.perf_counter()
-        matrix, spoken = learn(name, options.model, tasks, options.epochs)
+        matrix, spoken = learn(name, options.model, tokenizer, tasks, options.epochs)
         final = sum(matrix[-1]) / len(matrix[-1])
         fresh = sum(row[-1] for row in matrix) / len(matrix)
         seconds = time.perf_counter() - began
         print(
-            f"| {name} | {final:.0%} | {fresh:.0%} | {told_language(*spoken)} | {seconds:.0f} |",
+            f"| {name} | {final:.0%} | {fresh:.0%} | {language_columns(*spoken)} | {seconds:.0f} |",
             flush=True,
         )
 
