@@ -28,27 +28,35 @@ def kronecker_factors(model, modules, sequences, uniforms, temperature, prompts=
     """module -> (S [d_in, d_in], G [d_out, d_out]), means over all predicting positions.
 
     S = E[x x^T] with x the module's input, G = E[g g^T] with g the gradient at its output of
-    temperature * log softmax(logits / temperature) of a token drawn at every position. Puts the
-    model into evaluation mode. modules: name -> linear module; uniforms: per sequence, one number
-    per predicting position; prompts: per sequence, the length of its question in tokens;
-    questions: the log-likelihoods of question tokens are multiplied by its square root.
+    temperature * log softmax(logits / temperature) of a token drawn at every position. Arguments:
+    as in :func:`each_sequence`.
+    """
+    sums = dict.fromkeys(modules, (0.0, 0.0))
+    read = each_sequence(model, modules, sequences, uniforms, temperature, prompts, questions)
+    for inputs, gradients in read:
+        for name, (S, G) in sums.items():
+            for x, g in zip(inputs[name], gradients[name], strict=True):
+                S, G = S + torch.outer(x, x), G + torch.outer(g, g)
+            sums[name] = S, G
+    positions = sum(len(sequence) - 1 for sequence in sequences)
+    return {name: (S / positions, G / positions) for name, (S, G) in sums.items()}
+
+
+def each_sequence(model, modules, sequences, uniforms, temperature, prompts, questions):
+    """Yield :func:`one_sequence` of each. Puts the model into evaluation mode.
+
+    modules: name -> linear module; uniforms: per sequence, one number per predicting position;
+    prompts: per sequence, the length of its question in tokens, or empty; questions: the
+    log-likelihoods of question tokens are multiplied by its square root.
     """
     model.eval()
     prompts = list(prompts) or [0] * len(sequences)
-    sums = dict.fromkeys(modules, (0.0, 0.0))
-    positions = 0
     for sequence, numbers, prompt in zip(sequences, uniforms, prompts, strict=True):
         weights = torch.tensor(
             [questions**0.5 if place < prompt else 1.0 for place in range(1, len(sequence))],
             dtype=torch.float64,
         )
-        inputs, gradients = one_sequence(model, modules, sequence, numbers, temperature, weights)
-        for name, (S, G) in sums.items():
-            for x, g in zip(inputs[name], gradients[name], strict=True):
-                S, G = S + torch.outer(x, x), G + torch.outer(g, g)
-            sums[name] = S, G
-        positions += len(sequence) - 1
-    return {name: (S / positions, G / positions) for name, (S, G) in sums.items()}
+        yield one_sequence(model, modules, sequence, numbers, temperature, weights)
 
 
 def one_sequence(model, modules, sequence, numbers, temperature, weights):

@@ -11,8 +11,3 @@ def function_loss(teacher_logits, student_logits, mask, temperature, divergence=
     Source: eq. app-function-distributions, app-function-loss.
     """
     return divergence(teacher_logits[:, :-1], student_logits[:, :-1], mask[:, 1:], temperature)
-
-
-def general_loss(untouched_logits, student_logits, mask, temperature, divergence=forward_kl):
-    """function_loss from the model before task 1, on text it sampled. Holdfast's own."""
-    return function_loss(untouched_logits, student_logits, mask, temperature, divergence)

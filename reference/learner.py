@@ -4,8 +4,15 @@ import copy
 
 import torch
 
-from reference import adapters, allocation, curvature, online_ewc, osrm, synaptic_intelligence
-from reference import pairs as paired
+from reference import (
+    adapters,
+    allocation,
+    curvature,
+    online_ewc,
+    osrm,
+    pairs,
+    synaptic_intelligence,
+)
 from reference.optimisation import optimise
 from reference.state import Result
 
@@ -87,7 +94,7 @@ def hold_positions(student, state, settings, task):
             for module, layer in adapters.adapted(student).items()
         }
         if settings.general and settings.pairs_general:
-            state.general_positions = paired.taken(
+            state.general_positions = pairs.taken(
                 student,
                 adapters.adapted(student),
                 task.written,
@@ -161,7 +168,7 @@ def consolidate_weight_anchors(student, start, path, state, settings, task):
             + rho * (B @ A - state.start[module][1] @ state.start[module][0])
             for module, (A, B) in adapters.copied(adapters.factors(student)).items()
         }
-        own = paired.taken(
+        own = pairs.taken(
             student,
             adapters.adapted(student),
             task.sequences,
@@ -172,7 +179,7 @@ def consolidate_weight_anchors(student, start, path, state, settings, task):
             settings.curvature_questions,
             state.dense,
         )
-        state.positions = paired.smallest([*state.positions, *own], settings.pairs_kept)
+        state.positions = pairs.smallest([*state.positions, *own], settings.pairs_kept)
     if settings.ewc_strength is not None:
         F = online_ewc.fisher(student, theta, task.sequences, settings.fisher_budget)
         if state.first_fisher_mean is None:
@@ -190,8 +197,8 @@ def close_workspace(student, state, settings, steps):
     for module, layer in adapters.adapted(student).items():
         W = layer.get_base_layer().weight.detach()
         if settings.allocation == "o_lora":
-            pairs = [task[module] for task in state.past] + [final[module]]
-            dense[module] = allocation.o_lora_weight(W, pairs, rho)
+            factors = [task[module] for task in state.past] + [final[module]]
+            dense[module] = allocation.o_lora_weight(W, factors, rho)
         else:
             dense[module] = allocation.effective_weight(W, *final[module], rho)
 

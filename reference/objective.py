@@ -3,7 +3,7 @@
 import torch
 
 from reference import adapters, allocation, curvature, online_ewc, pairs, synaptic_intelligence
-from reference.distillation import function_loss, general_loss
+from reference.distillation import function_loss
 from reference.replay import soft_replay_loss
 from reference.sequences import logits_of, pad_right, sft_loss
 
@@ -44,11 +44,13 @@ def minibatch_terms(student, teacher, minibatch, replay_minibatch, state, settin
         ids, mask = pad_right(general, settings.pad_id, student.device)
         with torch.no_grad():
             untouched_logits = logits_of(state.untouched, ids, mask)
-        terms["general"] = general_loss(
+        # Holdfast's own: the same loss from the model before task 1, on text it sampled.
+        terms["general"] = function_loss(
             untouched_logits, logits_of(student, ids, mask), mask, settings.general_temperature
         )
         total = total + settings.general_strength * terms["general"]
     theta = adapters.coordinates(student)
+    rho = settings.alpha / settings.rank
     if state.importance is not None:
         terms["si"] = synaptic_intelligence.penalty(state.importance, state.reference, theta)
         total = total + settings.si_strength * terms["si"]
@@ -56,11 +58,9 @@ def minibatch_terms(student, teacher, minibatch, replay_minibatch, state, settin
         terms["ewc"] = online_ewc.penalty(state.fisher, state.reference, theta)
         total = total + settings.ewc_strength * terms["ewc"]
     if state.held is not None:
-        rho = settings.alpha / settings.rank
         terms["kfac"] = curvature.penalty(student, state.start, state.held, rho)
         total = total + state.held_strength * terms["kfac"]
     if state.positions or state.general_positions:
-        rho = settings.alpha / settings.rank
         terms["pairs"] = 0.0
         parts = (
             (state.positions, state.pairs_share),

@@ -3,27 +3,19 @@
 Holdfast's own; see holdfast/anchors/pairs.py.
 """
 
-import torch
-
 from reference.adapters import factors
-from reference.curvature import one_sequence
+from reference.curvature import each_sequence
 
 
 def taken(model, modules, sequences, uniforms, keys, count, temperature, prompts, questions, dense):
     """The ``count`` predicting positions with the smallest keys.
 
-    uniforms, keys: per sequence, one number per predicting position; prompts, questions: as in
-    :func:`reference.curvature.kronecker_factors`; dense: module -> W of the current model.
+    keys: per sequence, one number per predicting position; dense: module -> W of the current model;
+    the others: as in :func:`reference.curvature.each_sequence`.
     """
-    model.eval()
-    prompts = list(prompts) or [0] * len(sequences)
     found = []
-    for sequence, numbers, drawn, prompt in zip(sequences, uniforms, keys, prompts, strict=True):
-        weights = torch.tensor(
-            [questions**0.5 if place < prompt else 1.0 for place in range(1, len(sequence))],
-            dtype=torch.float64,
-        )
-        inputs, gradients = one_sequence(model, modules, sequence, numbers, temperature, weights)
+    read = each_sequence(model, modules, sequences, uniforms, temperature, prompts, questions)
+    for (inputs, gradients), drawn in zip(read, keys, strict=True):
         for place, key in enumerate(drawn.tolist()):
             x = {name: inputs[name][place] for name in modules}
             g = {name: gradients[name][place] for name in modules}

@@ -3,7 +3,6 @@
 import torch
 
 from reference.divergences import forward_kl
-from reference.sequences import sft_loss
 
 
 def mean_row(embedding, vocabulary_size):
@@ -92,33 +91,23 @@ def soft_replay_loss(teacher_logits, student_logits, mask, temperature, divergen
     return divergence(teacher_logits[:, :-1], student_logits[:, :-1], a, temperature)
 
 
-def hard_replay_loss(student_logits, input_ids, mask):
-    """Cross-entropy of the sampled tokens; the paper does not use it (app:hyperparameters)."""
-    return sft_loss(student_logits, input_ids, mask)
-
-
-def paired_minibatches(sequences, minibatch_size, steps_per_epoch, epochs, generator):
+def paired_minibatches(sequences, minibatch_size, steps_per_epoch, epochs, order):
     """One replay minibatch for every current minibatch of every epoch, as a flat list.
 
     The shuffled iterator is made anew at the start of each epoch and whenever it is exhausted;
-    its last minibatch may be short. Without sequences there are no minibatches.
+    its last minibatch may be short. Without sequences there are no minibatches. order: called
+    with the epoch and the number of the pass in it, gives the pass's shuffled indices.
     Source: alg:replay.
     """
     if not sequences:
         return []
 
-    def shuffled():
-        order = torch.randperm(len(sequences), generator=generator).tolist()
-        for start in range(0, len(order), minibatch_size):
-            yield [sequences[i] for i in order[start : start + minibatch_size]]
-
     drawn = []
-    for _ in range(epochs):
-        iterator = shuffled()
+    for epoch in range(epochs):
+        left, passes = [], 0
         for _ in range(steps_per_epoch):
-            minibatch = next(iterator, None)
-            if minibatch is None:
-                iterator = shuffled()
-                minibatch = next(iterator)
-            drawn.append(minibatch)
+            if not left:
+                left, passes = order(epoch, passes), passes + 1
+            drawn.append([sequences[i] for i in left[:minibatch_size]])
+            left = left[minibatch_size:]
     return drawn

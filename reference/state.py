@@ -86,6 +86,8 @@ class State:
     dense: dict | None = None  # module -> W after the last task
     positions: list = field(default_factory=list)  # of all tasks, as pairs.taken returns them
     general_positions: list = field(default_factory=list)
+    pairs_strength: float = 0.0  # during a task: the strength of the paired penalty
+    pairs_share: float = 0.0  # during a task: the tasks' part of it; general text has the rest
     start: dict | None = None  # during a task: the factors before its first step
     held: dict | None = None  # during a task: module -> (S, G) of the curvature penalty
     held_strength: float = 0.0  # during a task: the strength of that penalty

@@ -19,7 +19,8 @@ from holdfast.backbone.sequences import collate, pad_right
 from holdfast.core.errors import HoldfastError
 from reference import online_ewc, synaptic_intelligence
 from reference.distillation import function_loss
-from reference.replay import hard_replay_loss, soft_replay_loss
+from reference.replay import soft_replay_loss
+from reference.sequences import sft_loss
 from tests.tiny import exact_backbone, short_sequences
 
 P = 40
@@ -247,8 +248,8 @@ def test_generative_replay(loss: Any) -> None:
     teacher, logits = student.logits()
     if loss == "soft":
         theirs = soft_replay_loss(teacher, logits, student.mask, 1.5)
-    else:
-        theirs = hard_replay_loss(logits, student.ids, student.mask)
+    else:  # the paper does not use it (app:hyperparameters)
+        theirs = sft_loss(logits, student.ids, student.mask)
     student.assert_same(anchor.loss({}, student.step(replay=True)), theirs)
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from itertools import chain, islice
 
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.seeding import generator
 from holdfast.learning.training import current_minibatches, replay_minibatches
+from reference.replay import paired_minibatches
 
 COUNTS, SIZES = st.integers(1, 60), st.integers(1, 20)
 
@@ -29,17 +32,22 @@ def test_orders_are_named_by_seed_task_and_epoch() -> None:
     assert len({str(minibatches) for minibatches in different}) == len(different)
 
 
-@given(st.integers(0, 2**31), COUNTS, SIZES, st.integers(1, 4))
-def test_an_exhausted_iterator_starts_over(seed: int, count: int, size: int, at_once: int) -> None:
-    """Whole passes follow each other; the last minibatch of each may be short."""
-    a_pass = -(-count // size)
-    taken = list(islice(replay_minibatches(seed, 2, 0, count, size, 1), 3 * a_pass))
-    passes = [taken[start : start + a_pass] for start in range(0, 3 * a_pass, a_pass)]
-    for minibatches in passes:
-        assert sorted(chain.from_iterable(minibatches)) == list(range(count))
-        assert all(len(minibatch) == size for minibatch in minibatches[:-1])
+@given(st.integers(0, 2**31), COUNTS, SIZES, st.integers(1, 4), st.integers(1, 9))
+def test_replay_is_the_references(
+    seed: int, count: int, size: int, at_once: int, steps: int
+) -> None:
+    """An exhausted iterator starts over; the last minibatch of a pass may be short."""
+
+    def order(epoch: int, number: int) -> list[int]:
+        source = generator(seed, "replay order", 2, epoch, number)
+        return torch.randperm(count, generator=source).tolist()
+
+    epochs = [replay_minibatches(seed, 2, epoch, count, size, 1) for epoch in range(2)]
+    ours = [minibatch for epoch in epochs for minibatch in islice(epoch, steps)]
+    assert ours == paired_minibatches(range(count), size, steps, 2, order)
     # Several at once are the same minibatches, joined.
-    joined = islice(replay_minibatches(seed, 2, 0, count, size, at_once), len(taken) // at_once)
+    taken = ours[:steps]
+    joined = islice(replay_minibatches(seed, 2, 0, count, size, at_once), steps // at_once)
     for step, minibatch in enumerate(joined):
         parts = taken[step * at_once : (step + 1) * at_once]
         assert minibatch == list(chain.from_iterable(parts))

@@ -37,7 +37,9 @@ def task_of(sequences, number):
     def sampled(teacher):
         torch.manual_seed(number)
         drawn = replay.generate(teacher, 63, 6, 1.5, 0.9, 6, eos_id=None, pad_id=0, batch_size=6)
-        return replay.paired_minibatches(drawn, 2, 4, 2, torch.Generator().manual_seed(number))
+        return replay.paired_minibatches(
+            drawn, 2, 4, 2, lambda *_: torch.randperm(len(drawn)).tolist()
+        )
 
     shifted = [[[s[0], *(1 + (t + number) % 61 for t in s[1:])] for s in m] for m in minibatches]
     return Task(

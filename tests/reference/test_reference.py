@@ -133,12 +133,11 @@ def test_generation_drops_the_empty_and_samples_the_nucleus(model):
 
 
 def test_paired_minibatches_recycle():
-    drawn = replay.paired_minibatches(
-        [[i] for i in range(5)], 2, 4, 2, torch.Generator().manual_seed(0)
-    )
-    assert [len(minibatch) for minibatch in drawn] == [2, 2, 1, 2, 2, 2, 1, 2]
-    for epoch in (drawn[:3], drawn[4:7]):
-        assert sorted(s[0] for minibatch in epoch for s in minibatch) == [0, 1, 2, 3, 4]
+    orders = {(0, 0): [3, 1, 4, 0, 2], (0, 1): [1, 0, 2, 3, 4], (1, 0): [2, 4, 0, 1, 3]}
+    drawn = replay.paired_minibatches("abcde", 2, 5, 1, lambda *name: orders[name])
+    drawn += replay.paired_minibatches("abcde", 2, 3, 2, lambda *name: orders[name])
+    drawn = ["".join(minibatch) for minibatch in drawn]
+    assert drawn == ["db", "ea", "c", "ba", "cd", "db", "ea", "c", "ce", "ab", "d"]
 
 
 def test_synaptic_intelligence_by_hand():
