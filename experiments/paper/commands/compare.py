@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -20,15 +19,9 @@ if TYPE_CHECKING:
 _FLIPS = 10
 
 
-class Other(StrEnum):
-    """What to compare a study with."""
-
-    PAPER = "paper"
-
-
 def compare(
     directories: Directories,
-    _: Annotated[Other, typer.Option("--with", help="What it is set beside.")] = Other.PAPER,
+    _: Annotated[Literal["paper"], typer.Option("--with", help="What it is set beside.")] = "paper",
     dataset: Annotated[
         str | None,
         typer.Option("--dataset", help="Which of the paper's, if the stream has another name."),
