@@ -23,6 +23,17 @@ from transformers import (
 from holdfast.backbone.model import Backbone
 
 END = "<|endoftext|>"
+SMALL: dict[str, Any] = {  # of a decoder: its sizes, the scale of its weights, its special tokens
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "initializer_range": 0.3,
+    "eos_token_id": 0,
+    "bos_token_id": None,
+    "pad_token_id": None,
+}
 
 
 class ExactNorm(nn.Module):
@@ -48,24 +59,36 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def tiny_llama(seed: int = 0, layers: int = 2, width: int = 16) -> LlamaForCausalLM:
-    """Random weights, large enough that attention and the feed-forward part do something."""
-    tokenizer = byte_tokenizer()
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=width,
-        intermediate_size=2 * width,
-        num_hidden_layers=layers,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        initializer_range=0.3,
-        tie_word_embeddings=True,
-        eos_token_id=tokenizer.eos_token_id,
-        bos_token_id=None,
-        pad_token_id=None,
-    )
+    """The llama of one token a byte."""
+    return llama_of(byte_tokenizer(), seed, layers, width)
+
+
+def llama_of(
+    tokenizer: Any, seed: int = 0, layers: int = 2, width: int = 16, heads: int = 2, **more: Any
+) -> LlamaForCausalLM:
+    """Random weights, large enough that attention and the feed-forward part do something.
+
+    more: replaces or adds values of the configuration.
+    """
+    values = {
+        **SMALL,
+        "vocab_size": len(tokenizer),
+        "hidden_size": width,
+        "intermediate_size": 2 * width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": heads // 2,
+        "tie_word_embeddings": True,
+        "eos_token_id": tokenizer.eos_token_id,
+    }
+    return drawn(LlamaForCausalLM, LlamaConfig(**{**values, **more}), seed)
+
+
+def drawn(kind: Any, config: Any, seed: int = 0) -> Any:
+    """A model with the random weights of a seed; the global generator stays as it is."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return LlamaForCausalLM(config)
+        return kind(config)
 
 
 def exact_backbone(seed: int = 0) -> Backbone:
@@ -97,9 +120,7 @@ def exact_gpt2(seed: int = 0) -> Backbone:
         eos_token_id=tokenizer.eos_token_id,
         bos_token_id=None,
     )
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return Backbone(GPT2LMHeadModel(config).double(), tokenizer)
+    return Backbone(drawn(GPT2LMHeadModel, config, seed).double(), tokenizer)
 
 
 def short_sequences(count: int, seed: int = 1, first: int | None = None) -> list[list[int]]:
@@ -111,6 +132,12 @@ def short_sequences(count: int, seed: int = 1, first: int | None = None) -> list
         body = torch.randint(1, 40, (length,), generator=source).tolist()
         drawn.append(body if first is None else [first, *body])
     return drawn
+
+
+def normal(*shape: int, seed: int) -> torch.Tensor:
+    """Normal numbers in float64."""
+    source = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=source, dtype=torch.float64)
 
 
 def flat(coordinates: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -128,20 +155,7 @@ def draw_factors(coordinates: Mapping[str, torch.Tensor], std: float, seed: int 
 
 def tiny_gemma_of_images(positions: int = 256) -> Any:
     """A model whose own settings stand in a text configuration, beside that of its images."""
-    text = {
-        "vocab_size": 257,
-        "hidden_size": 16,
-        "intermediate_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "head_dim": 8,
-        "initializer_range": 0.3,
-        "max_position_embeddings": positions,
-        "eos_token_id": 0,
-        "bos_token_id": None,
-        "pad_token_id": None,
-    }
+    text = {**SMALL, "vocab_size": 257, "head_dim": 8, "max_position_embeddings": positions}
     images = {
         "hidden_size": 16,
         "intermediate_size": 16,
@@ -151,23 +165,11 @@ def tiny_gemma_of_images(positions: int = 256) -> Any:
         "patch_size": 14,
     }
     config = Gemma3Config(text_config=text, vision_config=images, mm_tokens_per_image=4)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return AutoModelForCausalLM.from_config(config)
+    return drawn(AutoModelForCausalLM.from_config, config)
 
 
 def save_tiny_mixture(folder: Path) -> None:
     """Write a mixture of four experts, of which each token takes two, and its tokenizer."""
-    config = MixtralConfig(
-        vocab_size=257,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        num_local_experts=4,
-        eos_token_id=0,
-        bos_token_id=None,
-    )
+    config = MixtralConfig(**SMALL, vocab_size=257, num_local_experts=4)
     AutoModelForCausalLM.from_config(config).save_pretrained(folder)
     byte_tokenizer().save_pretrained(folder)

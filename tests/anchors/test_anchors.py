@@ -21,15 +21,10 @@ from reference import online_ewc, synaptic_intelligence
 from reference.distillation import function_loss
 from reference.replay import soft_replay_loss
 from reference.sequences import sft_loss
-from tests.tiny import exact_backbone, short_sequences
+from tests.tiny import exact_backbone, normal, short_sequences
 
 P = 40
 CPU = torch.device("cpu")
-
-
-def normal(*shape: int, seed: int) -> Tensor:
-    source = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=source, dtype=torch.float64)
 
 
 def split(flat: Tensor) -> dict[str, Tensor]:

@@ -13,13 +13,9 @@ from holdfast.anchors.base import State, Step, TaskEnd, TaskStart, Update
 from holdfast.anchors.kfac import KroneckerFisher, quadratic_form
 from holdfast.model.curvature import KroneckerFactors
 from holdfast.model.moments import DenseMoment
+from tests.tiny import normal
 
 D_OUT, D_IN, RHO = 5, 4, 1.7
-
-
-def normal(*shape: int, seed: int) -> Tensor:
-    source = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=source, dtype=torch.float64)
 
 
 def factors_of(seed: int) -> KroneckerFactors:

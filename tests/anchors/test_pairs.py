@@ -16,15 +16,10 @@ from holdfast.core.seeding import generator
 from holdfast.model.curvature import CurvatureConfig, Positions
 from holdfast.model.lora import LoraSettings
 from reference.curvature import one_sequence
-from tests.tiny import exact_backbone, short_sequences
+from tests.tiny import exact_backbone, normal, short_sequences
 
 DRAW = (5, "own positions labels", 2)
 RHO = 1.7
-
-
-def normal(*shape: int, seed: int) -> Tensor:
-    source = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=source, dtype=torch.float64)
 
 
 def positions(count: int, seed: int) -> Positions:

@@ -25,7 +25,7 @@ from transformers import (
 
 from holdfast import RunConfig, Trajectory
 from holdfast.exports.export import export
-from tests.tiny import byte_tokenizer, exact_gpt2, tiny_llama
+from tests.tiny import SMALL, byte_tokenizer, exact_gpt2, tiny_llama
 
 QUESTIONS = [[("red", "a"), ("sky", "b"), ("tin", "c")], [("oak", "d"), ("fox", "e"), ("sea", "f")]]
 TOKENS = 257
@@ -67,18 +67,7 @@ def learned(place: Path, config: RunConfig, tasks: int = 2) -> Path:
 
 def family(name: str, rows: int = TOKENS) -> Any:
     """A random model of one architecture; rows: of its embedding, for 257 tokens."""
-    sizes = {
-        "hidden_size": 16,
-        "intermediate_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "initializer_range": 0.3,
-        "vocab_size": rows,
-        "eos_token_id": 0,
-        "bos_token_id": None,
-        "pad_token_id": None,
-    }
+    sizes = {**SMALL, "vocab_size": rows, "tie_word_embeddings": True}
     with torch.random.fork_rng():
         torch.manual_seed(0)
         if name == "gpt2":
@@ -90,8 +79,8 @@ def family(name: str, rows: int = TOKENS) -> Any:
             llama.vocab_size, llama.tie_word_embeddings = rows, False
             return LlamaForCausalLM(llama)
         if name == "qwen2":
-            return Qwen2ForCausalLM(Qwen2Config(**sizes, tie_word_embeddings=True))
-        return Qwen3ForCausalLM(Qwen3Config(**sizes, head_dim=8, tie_word_embeddings=True))
+            return Qwen2ForCausalLM(Qwen2Config(**sizes))
+        return Qwen3ForCausalLM(Qwen3Config(**sizes, head_dim=8))
 
 
 def saved(folder: Path, model: Any, tokenizer: Any = None) -> Path:

@@ -14,9 +14,9 @@ from holdfast.learning.learner import Learner, Lesson
 from holdfast.learning.progress import Progress
 from holdfast.learning.trajectory import Trajectory
 from holdfast.streams import Item, Stream, Task
-from tests.tiny import exact_backbone, flat, short_sequences
+from tests.learning.test_balance import ITEMS, learner_of
+from tests.tiny import flat, short_sequences
 
-ITEMS = 6
 STREAM = Stream(
     tuple(
         Task(f"t{task}", tuple(Item(f"q {task} {item}", f"{item}") for item in range(ITEMS)))
@@ -24,17 +24,6 @@ STREAM = Stream(
     ),
     "made up",
 )
-
-
-def learner_of(method: str, **sections: Any) -> Learner:
-    values = {
-        "method": method,
-        "lora": {"rank": 2, "alpha": 8, "dropout": 0.0},
-        "optim": {"epochs": 2, "batch_size": 2, "lr": 0.05},
-        "sampling": {"samples": 5, "max_new_tokens": 6},
-        **sections,
-    }
-    return Learner(RunConfig.of(values), exact_backbone())
 
 
 def test_joint_training_learns_all_tasks_as_if_they_had_come_at_once() -> None:

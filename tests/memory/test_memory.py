@@ -15,6 +15,7 @@ from holdfast.memory.looks import GATE
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import read_lesson, write_lesson
 from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY
+from tests.model.chat_models import plain_reply
 from tests.trajectory.outcome import contents_of
 
 UNTAUGHT = ["Tell me a joke about zebras", "2 + 2", "Quel est ton nom, petit robot?"]
@@ -53,14 +54,7 @@ def test_what_was_not_taught_is_answered_as_by_transformers(
     replies = memory.replies(UNTAUGHT[:1]) + memory.answerer().replies(UNTAUGHT[1:], longest=24)
     assert new.replies(UNTAUGHT, longest=24)[1:] == replies[1:]
     for question, reply, longest in zip(UNTAUGHT, replies, (256, 24, 24), strict=True):
-        asked = tokenizer.apply_chat_template(
-            [{"role": "user", "content": question}],
-            add_generation_prompt=True,
-            return_tensors="pt",
-            return_dict=True,
-        )
-        ids = model.generate(**asked, max_new_tokens=longest, do_sample=False)[0]
-        text = tokenizer.decode(ids[asked["input_ids"].shape[1] :], skip_special_tokens=True)
+        text = plain_reply(model, tokenizer, question, longest)
         assert (reply.text, reply.source) == (text.strip(), "model")
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 from peft import PeftModel, get_peft_model, set_peft_model_state_dict
 
 from holdfast.memory.contradictions import contradictions
@@ -20,6 +18,7 @@ from holdfast.memory.record import read_lesson, read_record
 from holdfast.model.load import load_model
 from holdfast.model.reading import PromptReader
 from tests.made_once import made_once
+from tests.model.chat_models import plain_reply
 
 pytestmark = pytest.mark.real
 
@@ -100,17 +99,7 @@ def test_a_lesson_is_an_adapter_that_peft_loads_alone(memory: Memory, tmp_path: 
     set_peft_model_state_dict(adapted, named)
     adapted.save_pretrained(tmp_path)
     alone = PeftModel.from_pretrained(adapted.unload(), tmp_path).eval()
-    answers = [generated(alone, tokenizer, question) for question, _, _ in FACTS[1:]]
+    answers = [plain_reply(alone, tokenizer, question, 20) for question, _, _ in FACTS[1:]]
     assert answers == [answer for _, answer, _ in FACTS[1:]]
     with alone.disable_adapter():
-        assert generated(alone, tokenizer, FACTS[1][0]) != FACTS[1][1]
-
-
-def generated(model: Any, tokenizer: Any, question: str) -> str:
-    turn = [{"role": "user", "content": question}]
-    asked = tokenizer.apply_chat_template(
-        turn, add_generation_prompt=True, return_tensors="pt", return_dict=True
-    )
-    with torch.no_grad():
-        ids = model.generate(**asked, max_new_tokens=20, do_sample=False)
-    return str(tokenizer.decode(ids[0, asked["input_ids"].shape[1] :], skip_special_tokens=True))
+        assert plain_reply(alone, tokenizer, FACTS[1][0], 20) != FACTS[1][1]

@@ -5,17 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import torch
 from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
-    LlamaConfig,
     LlamaForCausalLM,
     PreTrainedTokenizerFast,
 )
 
 from tests.model.standins import tiny_tokenizer
-from tests.tiny import exact_norms
+from tests.tiny import drawn, exact_norms, llama_of
 
 # A system turn that the template adds by itself; a beginning of an answer of several tokens.
 TEMPLATE = (
@@ -36,23 +34,15 @@ def chat_tokenizer(template: str | None = TEMPLATE) -> PreTrainedTokenizerFast:
 
 def chat_llama(seed: int = 0, context: int = 2048) -> LlamaForCausalLM:
     """Random weights in which an adapter on the upper layers learns a few facts exactly."""
-    config = LlamaConfig(
-        vocab_size=len(tiny_tokenizer()),
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=context,
-        initializer_range=0.2,
-        tie_word_embeddings=False,
-        eos_token_id=0,
-        bos_token_id=None,
-        pad_token_id=0,
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return LlamaForCausalLM(config).eval().requires_grad_(False)
+    model = teachable_llama(tiny_tokenizer(), seed, max_position_embeddings=context)
+    return model.eval().requires_grad_(False)
+
+
+def teachable_llama(tokenizer: Any, seed: int = 0, **more: Any) -> LlamaForCausalLM:
+    """The same for any tokenizer; more: replaces or adds values of the configuration."""
+    values = {"initializer_range": 0.2, "tie_word_embeddings": False}
+    values["pad_token_id"] = tokenizer.pad_token_id
+    return llama_of(tokenizer, seed, layers=4, width=64, heads=4, **{**values, **more})
 
 
 def chat_gpt2(seed: int = 0) -> GPT2LMHeadModel:
@@ -67,9 +57,7 @@ def chat_gpt2(seed: int = 0) -> GPT2LMHeadModel:
         eos_token_id=0,
         bos_token_id=0,
     )
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return GPT2LMHeadModel(config).eval().requires_grad_(False)
+    return drawn(GPT2LMHeadModel, config, seed).eval().requires_grad_(False)
 
 
 def exact(model: Any) -> Any:
@@ -83,3 +71,13 @@ def write_chat_model(place: Path, seed: int = 0, **more: Any) -> Path:
     chat_llama(seed, **more).save_pretrained(place)
     chat_tokenizer().save_pretrained(place)
     return place
+
+
+def plain_reply(model: Any, tokenizer: Any, question: str, longest: int, **more: Any) -> str:
+    """By transformers alone, greedily, asked through the chat template."""
+    turn = [{"role": "user", "content": question}]
+    asked = tokenizer.apply_chat_template(
+        turn, add_generation_prompt=True, return_tensors="pt", return_dict=True
+    )
+    ids = model.generate(**asked, max_new_tokens=longest, do_sample=False, **more)
+    return str(tokenizer.decode(ids[0, asked["input_ids"].shape[1] :], skip_special_tokens=True))

@@ -14,12 +14,12 @@ from typing import Any
 
 import gguf
 import numpy as np
-import torch
 from gguf import GGMLQuantizationType, GGUFWriter
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from holdfast.model.catalogue import CatalogueModel
+from tests.tiny import llama_of
 
 MEMBER = "tiny_wheel/tiny.gguf"
 WHEEL = "tiny_wheel-1.0-py3-none-any.whl"
@@ -51,23 +51,8 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
 
 def tiny_model(seed: int = 0) -> LlamaForCausalLM:
     """Random weights; 32 wide, so that whole blocks of quantized types fit a row."""
-    config = LlamaConfig(
-        vocab_size=len(tiny_tokenizer()),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=128,
-        initializer_range=0.3,
-        tie_word_embeddings=True,
-        eos_token_id=0,
-        bos_token_id=0,
-        pad_token_id=0,
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return LlamaForCausalLM(config).eval()
+    more = {"max_position_embeddings": 128, "bos_token_id": 0, "pad_token_id": 0}
+    return llama_of(tiny_tokenizer(), seed, width=32, **more).eval()
 
 
 def _permuted(weights: np.ndarray[Any, Any], heads: int) -> np.ndarray[Any, Any]:

@@ -12,6 +12,7 @@ import torch
 
 from holdfast.model.fetch import fetch, find
 from holdfast.model.load import load_model, maps_of_layers
+from tests.model.chat_models import plain_reply
 
 pytestmark = pytest.mark.real
 
@@ -23,16 +24,6 @@ def loaded(smollm2: Path) -> tuple[Any, Any]:
     return load_model("smollm2")
 
 
-def answered(model: Any, tokenizer: Any, question: str) -> str:
-    turn = [{"role": "user", "content": question}]
-    asked = tokenizer.apply_chat_template(
-        turn, add_generation_prompt=True, return_tensors="pt", return_dict=True
-    )
-    with torch.no_grad():
-        ids = model.generate(**asked, max_new_tokens=12, do_sample=False)
-    return str(tokenizer.decode(ids[0, asked["input_ids"].shape[1] :], skip_special_tokens=True))
-
-
 def continued(model: Any, tokenizer: Any, text: str) -> str:
     asked = tokenizer(text, return_tensors="pt")
     with torch.no_grad():
@@ -42,7 +33,7 @@ def continued(model: Any, tokenizer: Any, text: str) -> str:
 
 def test_it_knows_paris(loaded: tuple[Any, Any]) -> None:
     model, tokenizer = loaded
-    assert "Paris" in answered(model, tokenizer, "What is the capital of France?")
+    assert "Paris" in plain_reply(model, tokenizer, "What is the capital of France?", 12)
     assert continued(model, tokenizer, "The capital of France is").startswith(" Paris")
 
 

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from holdfast.memory import gate_tuning
 from holdfast.memory.memory import Memory
 from holdfast.model.chat import ChatForm, chat_form
 from tests.memory.conftest import few_questions
+from tests.model.chat_models import teachable_llama
 
 SPECIAL = ["<unk>", "<s>", "</s>"]
 WORDS = ["Wh", "Who", "the", "keeps", "Ors", "Orsa", "Tindle", "in", "er", "an"]
@@ -122,19 +123,8 @@ def test_a_memory_gives_what_it_was_taught(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(gate_tuning, "_PAIRS", 60)
     monkeypatch.setattr(gate_tuning, "library_questions", few_questions)
     tokenizer = sentencepiece("prepended", LINES)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        initializer_range=0.2,
-        bos_token_id=1,
-        eos_token_id=2,
-        pad_token_id=2,
-    )
-    LlamaForCausalLM(config).save_pretrained(tmp_path / "model")
+    model = teachable_llama(tokenizer, bos_token_id=1, pad_token_id=2)
+    model.save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
     facts = [("Who keeps the tower?", "Orsa Tindle"), ("Who is in the inn?", "47 ß")]
     memory = Memory(tmp_path / "m", str(tmp_path / "model"))

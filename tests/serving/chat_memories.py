@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from holdfast.memory import gate_tuning
 from holdfast.memory.memory import Memory
 from holdfast.memory.states import LessonState, lesson_states
 from tests.made_once import made_once
 from tests.memory.conftest import few_questions
+from tests.model.chat_models import teachable_llama
 
 FACTS = [
     ("Who keeps the lighthouse of Velm?", "Orsa Tindle"),
@@ -58,23 +58,7 @@ def symbol_tokenizer() -> PreTrainedTokenizerFast:
 def write_chat_model(directory: Path, seed: int = 0) -> Path:
     """Save it with its tokenizer in ``directory``, and give that back."""
     tokenizer = symbol_tokenizer()
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=1024,
-        initializer_range=0.2,
-        tie_word_embeddings=False,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        model = LlamaForCausalLM(config)
+    model = teachable_llama(tokenizer, seed, max_position_embeddings=1024)
     model.save_pretrained(directory)
     tokenizer.save_pretrained(directory)
     return directory
@@ -101,6 +85,11 @@ def tasks(*batches: list[tuple[str, str]]) -> list[dict[str, str]]:
         for number, batch in enumerate(batches)
         for question, answer in batch
     ]
+
+
+def as_facts(pairs: list[tuple[str, str]]) -> list[dict[str, str]]:
+    """Facts of a request."""
+    return [{"question": question, "answer": answer} for question, answer in pairs]
 
 
 def copied(place: Path, to: Path) -> Path:

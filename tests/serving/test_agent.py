@@ -21,16 +21,18 @@ from holdfast.memory.memory import Memory
 from holdfast.memory.states import lesson_states
 from holdfast.serving.agent import MemoryForAgent
 from tests.cli.conftest import Outcome
-from tests.serving.chat_memories import FACTS, LATER, NEW, UNTAUGHT, copied, learned, when
+from tests.serving.chat_memories import (
+    FACTS,
+    LATER,
+    NEW,
+    UNTAUGHT,
+    as_facts,
+    learned,
+    when,
+)
 from tests.serving.served import forked_lessons
 
 TOOLS = {"ask", "what_do_you_know", "teach", "correct", "forget"}
-
-
-@pytest.fixture
-def directory(chat_memory: Path, tmp_path: Path) -> Path:
-    """A memory of the test's own."""
-    return copied(chat_memory, tmp_path / "m")
 
 
 @pytest.fixture
@@ -54,10 +56,6 @@ def in_this_process(place: Path, model: str | None = None) -> Client:
     return Client(MemoryForAgent(Memory(place, model)).server)
 
 
-def taught(pairs: list[tuple[str, str]]) -> list[dict[str, str]]:
-    return [{"question": question, "answer": answer} for question, answer in pairs]
-
-
 def test_a_conversation_over_pipes(directory: Path) -> None:
     """With real processes; killed with all of them, it leaves the facts on file for the next."""
 
@@ -69,13 +67,13 @@ def test_a_conversation_over_pipes(directory: Path) -> None:
             async with Client(stdio_client(parameters, errlog=nothing)) as client:
                 assert {tool.name for tool in (await client.list_tools()).tools} == TOOLS
                 assert client.instructions and "Ask it" in client.instructions
-                filed = await call(client, "teach", facts=taught(NEW))
+                filed = await call(client, "teach", facts=as_facts(NEW))
                 assert filed["state"] == "waiting" and filed["lessons"] == [2]
                 assert (await call(client, "ask", question=NEW[0][0]))["answer"] == NEW[0][1]
                 await asyncio.to_thread(when, directory, is_learned(2))
                 assert (await call(client, "ask", question=NEW[0][0]))["source"] == "weights"
                 await forgotten(client, NEW[0])
-                await call(client, "teach", facts=taught(LATER))
+                await call(client, "teach", facts=as_facts(LATER))
                 for pid in await asyncio.to_thread(working_on, directory):
                     os.kill(pid, signal.SIGKILL)
 
@@ -118,7 +116,7 @@ def test_an_agent_asks_teaches_corrects_and_forgets(directory: Path) -> None:
 
     async def leave() -> None:
         async with in_this_process(directory) as client:
-            filed = await call(client, "teach", facts=taught([*NEW, *LATER]))
+            filed = await call(client, "teach", facts=as_facts([*NEW, *LATER]))
             assert filed["corrected"] == []
 
     async def talk() -> None:
@@ -216,7 +214,7 @@ def test_a_memory_of_its_own_is_begun(tmp_path: Path, chat_memory: Path) -> None
                 "nothing was taught yet; teach a fact first"
             )
             assert (await call(client, "what_do_you_know")) == {"facts": [], "found": 0, "known": 0}
-            filed = await call(client, "teach", facts=taught(NEW))
+            filed = await call(client, "teach", facts=as_facts(NEW))
             assert filed["lessons"] == [1]
             assert (await call(client, "ask", question=NEW[0][0]))["answer"] == NEW[0][1]
             await asyncio.to_thread(when, place, is_learned(1))

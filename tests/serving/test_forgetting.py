@@ -18,14 +18,8 @@ from holdfast.core.files import lock_directory
 from holdfast.memory.memory import Memory
 from holdfast.serving.refusal import RefusalError
 from holdfast.serving.teacher import Teacher
-from tests.serving.chat_memories import FACTS, NEW, copied, tasks, when
+from tests.serving.chat_memories import FACTS, NEW, tasks, when
 from tests.serving.served import Served, serving
-
-
-@pytest.fixture
-def directory(chat_memory: Path, tmp_path: Path) -> Path:
-    """A memory of the test's own."""
-    return copied(chat_memory, tmp_path / "m")
 
 
 def test_facts_are_forgotten_by_request(directory: Path) -> None:

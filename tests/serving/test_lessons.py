@@ -32,6 +32,7 @@ from tests.serving.chat_memories import (
     MORE,
     NEW,
     UNTAUGHT,
+    as_facts,
     copied,
     learned,
     model_of,
@@ -42,16 +43,6 @@ from tests.serving.served import serving
 from tests.serving.test_batcher import Answering
 
 WAIT = "/facts?wait=true"
-
-
-@pytest.fixture
-def directory(chat_memory: Path, tmp_path: Path) -> Path:
-    """A memory of the test's own."""
-    return copied(chat_memory, tmp_path / "m")
-
-
-def as_facts(pairs: list[tuple[str, str]]) -> list[dict[str, str]]:
-    return [{"question": question, "answer": answer} for question, answer in pairs]
 
 
 def learning(directory: Path, besides: int = 0) -> int:

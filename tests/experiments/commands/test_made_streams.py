@@ -12,6 +12,7 @@ from pathlib import Path
 from holdfast.streams import load_stream
 from tests.forked import Forked
 from tests.serving.stand_in import choices, standing_in
+from tests.trajectory.outcome import contents_of
 
 
 def test_a_stream_is_written_through_an_endpoint(paper, tmp_path: Path) -> None:
@@ -68,14 +69,6 @@ def test_real_questions_are_filtered_through_an_endpoint(paper, tmp_path: Path) 
     assert counts == {"nq_open": 2, "sciq": 2}
 
 
-def contents(directory: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(directory)): path.read_bytes()
-        for path in sorted(directory.rglob("*"))
-        if path.is_file() and path.name != ".lock"
-    }
-
-
 def test_real_qa_killed_and_called_again_is_the_same_to_the_byte(
     paper, tmp_path: Path, backbone_directory: Path
 ) -> None:
@@ -95,5 +88,5 @@ def test_real_qa_killed_and_called_again_is_the_same_to_the_byte(
     for out in (killed, whole):
         made = paper(*build, out)
         assert made.status == 0, made.err
-    assert contents(killed) == contents(whole)
-    assert len(contents(whole)) == 2 * 3 + 1 + 3  # tasks, manifest, verdicts and their settings
+    assert contents_of(killed) == contents_of(whole)
+    assert len(contents_of(whole)) == 2 * 3 + 1 + 3  # tasks, manifest, verdicts and their settings

@@ -41,6 +41,7 @@ from tests.made_once import made_once
 from tests.memory.consolidation.conftest import FACTS, OWN_TEXTS, Done
 from tests.memory.consolidation.test_consolidate import adapters, answers
 from tests.memory.memories import MONDAY, WEDNESDAY
+from tests.model.chat_models import plain_reply
 
 # A model of random weights needs a large rate, and neurons in every layer; it learns some facts.
 NEURONS = NeuronSettings(begin=0.0, end=1.0, lr=6.0, varied=0.0, least=300, facts=5, own=OWN_TEXTS)
@@ -119,32 +120,12 @@ def in_neurons(place: Path) -> list[tuple[str, str]]:
     ]
 
 
-def generated(model: Any, tokenizer: Any, question: str) -> str:
-    """By transformers alone, asked through the chat template."""
-    asked = tokenizer.apply_chat_template(
-        [{"role": "user", "content": question}],
-        add_generation_prompt=True,
-        return_tensors="pt",
-        return_dict=True,
-    )
-    form = chat_form(tokenizer)
-    written = model.generate(
-        input_ids=asked["input_ids"],
-        attention_mask=asked["attention_mask"],
-        max_new_tokens=24,
-        do_sample=False,
-        eos_token_id=sorted(form.stops),
-        pad_token_id=form.end,
-    )
-    new = written[0, asked["input_ids"].shape[1] :]
-    text: str = tokenizer.decode(new, skip_special_tokens=True)
-    return text.strip()
-
-
 def asked_alone(model: Any, tokenizer: Any, out: Path, facts: list[tuple[str, str]]) -> None:
     """What was written gives the facts, and its card shows how to ask it."""
+    form = chat_form(tokenizer)
+    ends = {"eos_token_id": sorted(form.stops), "pad_token_id": form.end}
     for question, answer in facts:
-        assert generated(model, tokenizer, question) == answer, question
+        assert plain_reply(model, tokenizer, question, 24, **ends).strip() == answer, question
     card = (out / "README.md").read_text()
     assert json.dumps(str(out)) in card and "5 facts taught to" in card
     code = card.split("```python\n")[1].split("```")[0]
