@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,15 @@ from holdfast.backbone.load import load_backbone, load_tokenizer
 from holdfast.backbone.model import Backbone
 from holdfast.core import processes
 from holdfast.core.errors import HoldfastError
-from tests.tiny import byte_tokenizer, exact_backbone, exact_gpt2, save_tiny_mixture, tiny_llama
+from tests.refused import line_of
+from tests.tiny import (
+    byte_tokenizer,
+    drawn,
+    exact_backbone,
+    exact_gpt2,
+    save_tiny_mixture,
+    tiny_llama,
+)
 
 
 @pytest.fixture
@@ -122,12 +131,7 @@ def test_the_fingerprint_knows_what_decides_an_answer(saved: Path) -> None:
     assert Backbone(nudged, byte_tokenizer()).fingerprint != plain
 
 
-def refused(name: Any, **settings: Any) -> str:
-    with pytest.raises(HoldfastError) as caught:
-        load(name, **settings)
-    text = str(caught.value)
-    assert "\n" not in text
-    return text
+refused = partial(line_of, load)
 
 
 def test_a_tokenizer_of_another_model_is_refused() -> None:
@@ -250,9 +254,7 @@ def test_a_soft_capped_head(cap: float | None, right: bool) -> None:
         final_logit_softcapping=cap,
         initializer_range=0.3,
     )
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = Gemma2ForCausalLM(config)
+    model = drawn(Gemma2ForCausalLM, config)
     if right:
         assert Backbone(model, byte_tokenizer()).pad_token == 0
         return

@@ -12,6 +12,7 @@ from pydantic import NonNegativeInt, PositiveInt
 from holdfast.core.config import FORMAT, Config, build, read_format, read_yaml
 from holdfast.core.errors import HoldfastError
 from holdfast.studies.directory import lock_study
+from tests.refused import line_of
 
 
 class Inner(Config):
@@ -71,9 +72,7 @@ def test_a_truth_value_is_no_number(values: dict[str, object]) -> None:
     ],
 )
 def test_a_wrong_value_is_told_with_all_that_it_might_be(values: Any, message: str) -> None:
-    with pytest.raises(HoldfastError) as refused:
-        build(Outer, values, source="here")
-    assert str(refused.value) == f"here: {message}"
+    assert line_of(build, Outer, values, source="here") == f"here: {message}"
 
 
 def written(path: Path, values: Any) -> Path:

@@ -21,6 +21,7 @@ from holdfast.exports.export import boundary, export
 from holdfast.learning.recorded import Recorded
 from tests.exports.exported import configured, export_but_for_the_last_step, learned
 from tests.forked import CONTEXT
+from tests.refused import line_of
 
 
 def test_refusals_are_one_line_and_write_nothing(
@@ -60,9 +61,7 @@ def test_refusals_are_one_line_and_write_nothing(
         ((forgetful, "peft", out), "use --to hf, or learn with keep.factors=true"),
     ]
     for arguments, message in wrong:
-        with pytest.raises(HoldfastError) as caught:
-            export(*arguments)
-        assert message in str(caught.value) and "\n" not in str(caught.value), caught.value
+        assert message in line_of(export, *arguments)
     assert not out.parent.exists()
     assert [path.name for path in taken.iterdir()] == ["mine.txt"]
     assert file.read_text() == "mine"
@@ -166,9 +165,7 @@ def test_a_task_is_named(backbone_directory: Path, tmp_path: Path) -> None:
     last = recorded.last
     for given in ({"after": "tue"}, {"after": "2"}, {"after": 2}, {"after_task": 2}, {}):
         assert boundary(recorded, **given) == last  # type: ignore[arg-type]
-    with pytest.raises(HoldfastError) as caught:
-        export(run, "hf", tmp_path / "out", before="tue")
-    message = str(caught.value)
+    message = line_of(export, run, "hf", tmp_path / "out", before="tue")
     assert "after task 1 was not kept" in message and "give --after-task 0 or 2" in message
     assert "keep.factors=true, or a keep.snapshot_every above 1" in message
     for given, message in (
@@ -178,9 +175,7 @@ def test_a_task_is_named(backbone_directory: Path, tmp_path: Path) -> None:
         ({"after": "teu"}, "no learned task has this name; did you mean tue?"),
         ({"after": "tue", "before": "1"}, "give one of them"),
     ):
-        with pytest.raises(HoldfastError) as caught:
-            export(run, "hf", tmp_path / "out", **given)  # type: ignore[arg-type]
-        assert message in str(caught.value) and "\n" not in str(caught.value), caught.value
+        assert message in line_of(export, run, "hf", tmp_path / "out", **given)
     assert not (tmp_path / "out").exists()
 
 

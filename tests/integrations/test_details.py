@@ -16,7 +16,6 @@ from torch import Tensor
 from holdfast.anchors import Anchor, Step, TaskEnd, register
 from holdfast.anchors.quadratic import quadratic_penalty
 from holdfast.core import plugins
-from holdfast.core.errors import HoldfastError
 from holdfast.integrations import Anchored
 from holdfast.integrations import anchored as anchored_module
 from holdfast.integrations.boundary import samples_before
@@ -31,6 +30,7 @@ from tests.integrations.test_anchored import (
     exact_loss,
     peft_model,
 )
+from tests.integrations.test_refused import refused
 from tests.tiny import exact_backbone, exact_gpt2, short_sequences
 
 
@@ -112,11 +112,6 @@ def test_a_plug_in_is_an_anchor_like_any_other(
     again.load(tmp_path)
     ours, theirs = (loop.states["tether"]["reference"] for loop in (again, anchored))
     assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
-
-
-def refused(text: str, work: Any) -> None:
-    with pytest.raises(HoldfastError, match=text):
-        work()
 
 
 def adapted_head() -> Any:

@@ -11,6 +11,7 @@ from holdfast import HoldfastError, RunConfig
 from holdfast.core.config import _tell_of_former_name, build
 from holdfast.core.mechanisms import BY_TAG
 from holdfast.studies.recipe import SearchRecipe, SuiteRecipe
+from tests.refused import line_of
 
 NAMES = {"replay": "data", "sd": "function", "olora": "o_lora", "osrm": "sequential_osrm"}
 
@@ -61,9 +62,7 @@ def test_a_former_name_is_read_everywhere_and_told_once(
 def test_both_names_are_refused_in_one_line(
     values: Mapping[str, Any], overrides: list[str]
 ) -> None:
-    with pytest.raises(HoldfastError) as caught:
-        RunConfig.of(values, overrides)
-    assert str(caught.value) == (
+    assert line_of(RunConfig.of, values, overrides) == (
         "data and replay name the same section of the configuration; write all its settings "
         "under replay"
     )

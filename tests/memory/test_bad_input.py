@@ -15,14 +15,8 @@ from holdfast.memory.engine import LONGEST_ANSWER, LONGEST_QUESTION
 from holdfast.memory.memory import Memory
 from tests.memory.memories import MONDAY, WEDNESDAY
 from tests.model.chat_models import chat_tokenizer, write_chat_model
+from tests.refused import line_of
 from tests.trajectory.outcome import contents_of
-
-
-def line_of(call: Callable[[], object]) -> str:
-    with pytest.raises(HoldfastError) as raised:
-        call()
-    assert "\n" not in str(raised.value)
-    return str(raised.value)
 
 
 def test_questions_and_facts_that_are_too_long_or_empty(copied: Callable[[], Path]) -> None:

@@ -31,6 +31,7 @@ from holdfast.memory.evaluation.stages import exactly, generated, kept, unknown
 from holdfast.memory.evaluation.table import notes, table_rows
 from holdfast.streams import Item
 from holdfast.streams.answer_matching import says
+from tests.refused import line_of
 from tests.tiny import byte_tokenizer, tiny_llama
 
 FACTS = (Item("Who keeps the lamp?", "Orsa Tindle"), Item("Where is the key?", "in the mill"))
@@ -253,9 +254,8 @@ def test_probes_come_from_details_and_from_a_file(tmp_path: Path, caplog):
 def test_wrong_probes_are_named(tmp_path: Path, line: str, reason: str):
     path = tmp_path / "probes.jsonl"
     path.write_text(line)
-    with pytest.raises(HoldfastError) as caught:
-        with_probes([Probe("Where?", "here")], path)
-    assert str(caught.value).startswith(f"{path}") and reason in str(caught.value)
+    line = line_of(with_probes, [Probe("Where?", "here")], path)
+    assert line.startswith(f"{path}") and reason in line
     with pytest.raises(HoldfastError, match="no such file"):
         with_probes([], tmp_path / "missing.jsonl")
 

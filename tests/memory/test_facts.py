@@ -18,6 +18,7 @@ from holdfast.memory.plan import plan
 from holdfast.memory.wordings import has_fact
 from holdfast.streams import Item, Stream, Task, load_stream, write_jsonl, write_released
 from holdfast.streams.batches import WORDING_OF, latest
+from tests.refused import line_of
 
 ITEMS = [
     Item("Who weighs the wool?", "Peder Voss", ("Voss", "Peder")),
@@ -83,11 +84,8 @@ def test_a_table_as_spreadsheets_save_it(text, tmp_path):
 def test_a_wrong_table_is_refused_by_its_line(text, words, tmp_path):
     path = tmp_path / "facts.csv"
     path.write_text(text)
-    with pytest.raises(HoldfastError) as error:
-        stream_from(path)
-    assert words in str(error.value)
-    assert str(error.value).startswith(f"{path}")
-    assert "\n" not in str(error.value)
+    line = line_of(stream_from, path)
+    assert line.startswith(f"{path}") and words in line
 
 
 def test_lines_from_standard_input(monkeypatch):

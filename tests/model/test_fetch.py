@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from holdfast.model.cache import cache_directory
 from holdfast.model.fetch import fetch, find
 from tests.forked import Forked
 from tests.model.standins import Server, tiny_model, tiny_tokenizer, write_gguf, write_wheel
+from tests.refused import line_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,11 +32,7 @@ def messages() -> tuple[list[str], object]:
     return seen, lambda done, total, message: None if total else seen.append(message)
 
 
-def one_line(name: str | Path) -> str:
-    with pytest.raises(HoldfastError) as raised:
-        fetch(name)
-    assert "\n" not in str(raised.value)
-    return str(raised.value)
+one_line = partial(line_of, fetch)
 
 
 def test_a_known_model_is_downloaded_and_converted_once(entry, server, cache) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,7 @@ from holdfast.model.load import (
     shallow,
 )
 from tests.model.standins import tiny_model, tiny_tokenizer, write_gguf
+from tests.refused import line_of
 from tests.tiny import tiny_gemma_of_images
 
 
@@ -49,11 +51,7 @@ def directory(cache: Path, tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def one_line(name: str | Path) -> str:
-    with pytest.raises(HoldfastError) as raised:
-        load_model(name)
-    assert "\n" not in str(raised.value)
-    return str(raised.value)
+one_line = partial(line_of, load_model)
 
 
 def test_a_model_is_float32_frozen_and_in_evaluation_mode(directory, capfd) -> None:

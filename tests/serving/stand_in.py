@@ -10,10 +10,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-import pytest
-
 from holdfast.builders.endpoint import Endpoint
-from holdfast.core.errors import HoldfastError
+from tests.refused import line_of
 
 KEY = "secret-key-of-the-tests"
 HANG, DROP = "hang", "drop"
@@ -135,7 +133,6 @@ def one_line(text: str) -> bool:
 
 
 def refusal(act: Callable[[], Any]) -> str:
-    with pytest.raises(HoldfastError) as raised:
-        act()
-    assert one_line(str(raised.value))
-    return str(raised.value)
+    line = line_of(act)
+    assert one_line(line)
+    return line

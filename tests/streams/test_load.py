@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -21,13 +22,9 @@ from holdfast.streams import (
     write_dataset,
     write_jsonl,
 )
+from tests.refused import line_of
 
-
-def refusal(*arguments: object, **keywords: object) -> str:
-    with pytest.raises(HoldfastError) as raised:
-        load_stream(*arguments, **keywords)  # type: ignore[arg-type]
-    assert len(str(raised.value).splitlines()) == 1
-    return str(raised.value)
+refusal = partial(line_of, load_stream)
 
 
 def test_keywords_replace_what_a_configuration_says() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.errors import HoldfastError
 from holdfast.streams import Item, Stream, Task, braces_balance, symbol_qa
+from tests.refused import line_of
 
 FRANCE = Item("capital of France?", "Paris")
 SPAIN = Item("capital of Spain?", "Madrid", ("Madrid, Spain",))
@@ -52,9 +53,7 @@ def test_balanced_is_exactly_what_reads_back_from_a_box(answer: str) -> None:
     ],
 )
 def test_a_bad_item_is_refused(values: tuple[str, ...], message: str) -> None:
-    with pytest.raises(HoldfastError) as raised:
-        Item(*values)  # type: ignore[arg-type]
-    assert str(raised.value) == message
+    assert line_of(Item, *values) == message
 
 
 @pytest.mark.parametrize("other", ["caf\u200be\u0301?", "caf\u00e9? ", " caf\u00e9  ?"])
@@ -67,9 +66,8 @@ def test_spacing_invisible_characters_and_coding_make_no_other_question(other: s
 
 
 def test_two_answers_for_one_question_name_both_places() -> None:
-    with pytest.raises(HoldfastError) as raised:
-        Stream((Task("a", (SPAIN, FRANCE)), Task("b", (Item(FRANCE.question, "Lyon"),))), "s")
-    assert str(raised.value) == (
+    tasks = (Task("a", (SPAIN, FRANCE)), Task("b", (Item(FRANCE.question, "Lyon"),)))
+    assert line_of(Stream, tasks, "s") == (
         'task "b" item 1: two answers for one question: "capital of France?" is "Lyon" here and '
         '"Paris" at task "a" item 2; keep one, or list the other as an alias'
     )
@@ -96,9 +94,7 @@ def test_case_makes_another_question() -> None:
     ],
 )
 def test_empty_and_repeated_tasks_are_refused(make: Callable[[], object], message: str) -> None:
-    with pytest.raises(HoldfastError) as raised:
-        make()
-    assert str(raised.value) == message
+    assert line_of(make) == message
 
 
 def test_fingerprints_ignore_names_and_ids() -> None:

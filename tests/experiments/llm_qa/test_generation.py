@@ -12,16 +12,9 @@ from holdfast.builders.text_model import Failure
 from holdfast.core.errors import HoldfastError
 from holdfast.streams import Item
 from tests.experiments.llm_qa.writers import Scripted, Writer, record
+from tests.refused import line_of
 
 SMALL = LLMQASettings(tasks=2, items=3, per_prompt=4, order_seed=None)
-
-
-def refusal(writer: Writer, out: Path, settings: LLMQASettings) -> str:
-    with pytest.raises(HoldfastError) as raised:
-        generate(writer, out, settings)
-    message = str(raised.value)
-    assert len(message.splitlines()) == 1
-    return message.replace(str(out), "out")
 
 
 def test_lies_are_rejected_and_counted_by_reason(tmp_path: Path) -> None:
@@ -90,10 +83,10 @@ def test_tasks_are_permuted_as_the_paper_says(tmp_path: Path) -> None:
 def test_a_spent_budget_says_what_is_short_and_why(tmp_path: Path) -> None:
     script = {(1, 1): [record("Al"), record("al"), record("AL")], (2, 1): "No.", (3, 1): "No."}
     settings = LLMQASettings(tasks=5, items=2, budget=3)
-    message = refusal(Scripted(script, batch=2), tmp_path, settings)
+    message = line_of(generate, Scripted(script, batch=2), tmp_path, settings)
     names = [topic.phrase for topic in topics()[:3]]
     assert message == (
-        "out: the budget of prompts (3) is spent, but 5 of 5 tasks are short of 2 items "
+        f"{tmp_path}: the budget of prompts (3) is spent, but 5 of 5 tasks are short of 2 items "
         f'("{names[0]}" has 1, "{names[1]}" has 0, "{names[2]}" has 0, ...); lost most to: '
         "repeated entity (2), no JSON object (2); run the same command again to go on, or raise "
         "the budget"

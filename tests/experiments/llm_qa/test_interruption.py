@@ -16,6 +16,7 @@ from holdfast.builders.text_model import Failure
 from holdfast.core.errors import HoldfastError
 from holdfast.streams import Item, Stream
 from tests.experiments.llm_qa.writers import Unreliable, Writer
+from tests.refused import line_of
 
 SETTINGS = LLMQASettings(tasks=3, items=7, per_prompt=3)
 
@@ -88,11 +89,7 @@ def test_what_came_before_a_writer_stopped_is_kept(
 
 
 def refusal(out: Path, settings: LLMQASettings = SETTINGS, writer: Writer | None = None) -> str:
-    with pytest.raises(HoldfastError) as raised:
-        generate(writer or Writer(), out, settings)
-    message = str(raised.value)
-    assert len(message.splitlines()) == 1
-    return message.replace(str(out), "out")
+    return line_of(generate, writer or Writer(), out, settings).replace(str(out), "out")
 
 
 def test_other_settings_are_refused_by_name(tmp_path: Path) -> None:

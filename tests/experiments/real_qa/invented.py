@@ -10,11 +10,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from experiments.paper.real_qa.candidate import SourceRecords
 from experiments.paper.real_qa.records import read_files
-from holdfast.core.errors import HoldfastError
+from tests.refused import line_of
 
 NAMES = [
     "arc_challenge",
@@ -223,8 +221,4 @@ def reasons(reading: SourceRecords) -> list[tuple[str, str]]:
 
 
 def refusal(call: Callable[[], object], folder: Path) -> str:
-    with pytest.raises(HoldfastError) as raised:
-        call()
-    message = str(raised.value)
-    assert len(message.splitlines()) == 1
-    return message.replace(f"{folder}/", "")
+    return line_of(call).replace(f"{folder}/", "")
