@@ -150,6 +150,8 @@ def main() -> None:
         count = len(copy.learned)
         if not 0 < options.facts < count:
             parser.error(f"--facts {options.facts}: the memory has {count}; give fewer, at least 1")
+        if len({fact.answer for fact in copy.learned}) == 1:
+            parser.error(f"{options.memory}: all facts have one answer, so there is no wrong one")
         print(json.dumps(measure(copy, sets, options.facts, options.seed), indent=1))
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 from benchmarks.pairing import Measurement, Plan, alternate
 from benchmarks.record import Report, command
 from benchmarks.twins import FULL, METHODS, Loader, Twins, configuration, items
+from holdfast.anchors.base import Update
 from holdfast.anchors.updates import updates_since
 from holdfast.learning.boundary import open_task
 from holdfast.learning.config import RunConfig
@@ -36,7 +38,9 @@ class Steps:
         lesson = Lesson(sequences, past_items=learner.completed * len(sequences))
         self.past, start = open_task(learner, lesson, Stopwatch(), Progress())
         self.given: ReferenceTask = twins.reference_task(sequences, self.past.replay)
-        self.updates = updates_since(start.parameters, learner.workspace)
+        self.updates: Callable[[], dict[str, Update]] = dict
+        if learner.needs("updates"):
+            self.updates = updates_since(start.parameters, learner.workspace)
         for name, anchor in learner.anchors:
             learner.states[name] = anchor.begin(learner.states[name], start)
         self.student = open_workspace(twins.state, twins.settings, self.given)

@@ -61,7 +61,7 @@ class Needs:
 class Text:
     """Sequences that a model wrote, as token ids, with its last hidden states on them.
 
-    minibatches_per_step: how many of them a step gets, in one batch.
+    minibatches_per_step: of them that a step of a run gets; in one's own loop it is 1.
     """
 
     sequences: list[list[int]]

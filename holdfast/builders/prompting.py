@@ -168,4 +168,6 @@ def read_pairs(reply: str) -> list[tuple[str, str]]:
 def _direct(question: str) -> str:
     """A question without ``What is the answer to the question:`` before it."""
     asked = _ASKED_FOR.sub("", question)
-    return question if asked == question else asked[:1].upper() + asked[1:]
+    if asked in ("", question):
+        return question
+    return asked[:1].upper() + asked[1:].rstrip("\"”’'")

@@ -28,7 +28,7 @@ _MOST = 20  # questions that /forgotten lists
 _FACT = (r"(.*\?)\s+(.+)", r"(.*?\?)(.+)", r"([^=]+)=(.+)")
 _HELP = """\
 Write a question; what was not taught is answered by the model itself, and marked. A line that begins with / is a command:
-  /teach QUESTION? ANSWER   teach a fact, or correct one; QUESTION = ANSWER if it has no ?
+  /teach QUESTION? ANSWER   teach a fact, or correct one; the answer is behind the last ?, or QUESTION = ANSWER
   /forgotten                what was taught and comes from the list, since the weights give something else
   /help                     this
 Up and down go through the lines of this conversation; Ctrl-D ends it."""  # noqa: E501
@@ -198,6 +198,7 @@ def _teach(memory: Memory, fact: str) -> str:
     if not (match := next(filter(None, parts), None)):
         raise HoldfastError("/teach takes a question and its answer: /teach Who rings? Ada")
     question, answer = map(str.strip, match.groups())
+    question = re.sub(r"\s+\?$", "?", question)
     try:
         with WorkBars() as report:
             return "\n".join(outcome_lines(memory.learn([(question, answer)], report=report)))

@@ -28,7 +28,7 @@ def consolidate(
 ) -> None:
     """Learn all facts of a memory at once, into one adapter in place of the lessons'.
 
-    It takes hours on two cores, with --neurons minutes, and continues after it was stopped.
+    It takes hours on two cores, with --neurons minutes to an hour, and continues after a stop.
     Meanwhile lessons can be learned.
     """
     require_memory(memory)

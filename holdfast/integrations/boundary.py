@@ -57,9 +57,9 @@ def general_text(anchored: Anchored, number: int, count: int) -> list[list[int]]
     tokens are not drawn, nor rows that only pad the model's table.
     """
     drawable: Sequence[int] = range(anchored.reader.vocabulary)
-    if hasattr(anchored.tokenizer, "get_vocab"):  # a processor has none
+    if hasattr(anchored.tokenizer, "all_special_ids"):  # a processor has none
         known = text_tokens(anchored.tokenizer, anchored.stop_tokens)
-        drawable = [token for token in known if token in drawable]
+        drawable = [token for token in known if token in drawable] or drawable
     source = generator(anchored.seed, "general text", number)
     drawn = torch.randint(len(drawable), (count,), generator=source).tolist()
     begins = [[*anchored.given_begin, drawable[index]] for index in drawn]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
@@ -66,7 +66,9 @@ def with_wordings(
     keys = {loose_key(item.question) for item in (*on_file, *held_out(on_file), *facts)}
     for sentence in left_out_wordings(stream, on_file):
         logger.warning(sentence)
-    given = {fact.question: _fresh(fact.details.get(GIVEN, ()), keys) for fact in facts}
+    given: dict[str, list[str]] = defaultdict(list)  # also of a fact that a later batch corrects
+    for fact in facts:
+        given[fact.question] += _fresh(fact.details.get(GIVEN, ()), keys)
     needed = {
         question: max(0, count - len(texts) - counts[loose_key(question)])
         for question, texts in given.items()

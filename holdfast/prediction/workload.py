@@ -100,7 +100,8 @@ class Workload:
     @property
     def prior(self) -> int:
         """How many general texts are sampled before the first task for curvature."""
-        return self.config.sampling.general * (self.kfac or bool(self.positions))
+        needed = map(self.needs, ("curvature", "prior_curvature", "positions"))
+        return self.config.sampling.general * any(needed)
 
     @property
     def first_writes(self) -> int:

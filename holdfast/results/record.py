@@ -277,7 +277,8 @@ def _tasks(directory: Path) -> Iterator[dict[str, Any]]:
             losses = event.get("losses")
             whole = (
                 all(isinstance(event.get(name), int) for name in _OF_A_TASK)
-                and isinstance(event.get("seconds"), dict)
+                and isinstance(seconds := event.get("seconds"), dict)
+                and all(isinstance(value, (int, float)) for value in seconds.values())
                 and isinstance(losses, list)
                 and all(isinstance(terms, dict) for terms in losses)
             )

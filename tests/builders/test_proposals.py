@@ -67,6 +67,8 @@ def test_pairs_in_a_reply() -> None:
     ]
     asked = "What is the answer to the question: who was it?"
     assert read_pairs(f"Q: {asked}\nA: Ann") == [("Who was it?", "Ann")]
+    quoted = 'What is the answer to the question "who was it?"'
+    assert read_pairs(f"Q: {quoted}\nA: Ann") == [("Who was it?", "Ann")]
     assert Completing().pairs(MILL, 0, f" {asked}") == [("Who was it?", "Dunlow")]
     assert read_pairs("no pairs here") == []
     assert len(read_pairs("Q: Who?\nA: Ann\n" * 9)) == 5

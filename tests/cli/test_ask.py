@@ -77,6 +77,7 @@ def test_answers_are_marked_unless_the_weights_give_them(chat_memory: Path) -> N
         ("What did he say? Really?", "What did he say?", "Really?"),
         ("Who is it?Ada = Bo", "Who is it?", "Ada = Bo"),
         (" The motto =  Why? ", "The motto", "Why?"),
+        ("Qui ? Ada", "Qui?", "Ada"),
     ],
 )
 def test_where_a_question_ends(

@@ -63,6 +63,15 @@ def test_a_plan_has_the_wordings_that_would_be_learned(tmp_path):
     assert [item.question for item in task.items] == ["Who?", "Which person?"]
 
 
+def test_wordings_stay_if_a_later_batch_corrects_the_fact(tmp_path):
+    fact = {"task": "a", "question": "Who?", "answer": "Ann", GIVEN: ["Which person?"]}
+    later = {"task": "b", "question": "Who?", "answer": "Lum"}
+    tasks = Memory(tmp_path / "m").plan([fact, later]).tasks
+    for task, answer in zip(tasks, ("Ann", "Lum"), strict=True):
+        pairs = {(item.question, item.answer) for item in task.items}
+        assert pairs == {("Who?", answer), ("Which person?", answer)}
+
+
 def test_another_facts_question_is_no_wording():
     facts = stream(("Who?", "Ann"), ("who? again 1", "Ben"))
     questions = [item.question for item in worded(facts, 1)]

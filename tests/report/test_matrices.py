@@ -36,7 +36,7 @@ def test_a_map_is_the_lower_triangle_and_blank_elsewhere():
     axes = plot_comparison({"costs $": gaps, "b": fading(6, 0.5)}).axes[0]
     first, second = (image.get_array().filled(np.nan) for image in axes.images)
     np.testing.assert_array_equal(first, [[1, np.nan], [0.75, np.nan]])
-    expected = fading(6, 0.5).learned()
+    expected = fading(6, 0.5).accuracies()[1:, 1:7]
     expected[np.triu_indices(6, k=1)] = np.nan
     np.testing.assert_array_equal(second, expected)
     # One size of cells: two of six in the first map, row 1 on top.
@@ -72,7 +72,7 @@ def test_a_row_a_dataset_with_its_strongest_outlined(chain):
     assert texts(axes) == [*titles, labels[0], labels[1]]
     assert [patch.get_x() for patch in axes.patches] == [axes.images[3].get_extent()[0]] * 2
     for image, method in zip(axes.images, (*CHAIN, *CHAIN), strict=True):
-        expected = fading(30, RETENTION[method]).learned()
+        expected = fading(30, RETENTION[method]).accuracies()[1:, 1:31]
         expected[np.triu_indices(30, k=1)] = np.nan
         np.testing.assert_array_equal(image.get_array().filled(np.nan), expected)
     assert figure.axes[1].get_ylabel() == "accuracy"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from holdfast.core.config import FORMAT, sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_json
 from holdfast.results import Description, RunRecord, summarise
-from holdfast.results.record import _OF_A_TASK
+from holdfast.results.record import _OF_A_TASK, task_seconds
 from tests.refused import line_of
 
 from .matrices import dense
@@ -168,9 +169,17 @@ def test_before_the_first_task_the_frames_have_their_columns(tmp_path: Path) -> 
     assert list(record.tasks().columns) == [*_OF_A_TASK, "seconds"]
 
 
+@pytest.mark.parametrize("seconds", [{"training": None}, {"training": "3"}, {"training": [1]}])
+def test_seconds_that_are_no_number_are_refused(trajectory: Path, seconds: dict[str, Any]) -> None:
+    event = {**dict.fromkeys(_OF_A_TASK, 1), "event": "task", "losses": [], "seconds": seconds}
+    (trajectory / "log.jsonl").write_text(json.dumps(event) + "\n")
+    with pytest.raises(HoldfastError, match="line 1: is no event of a task"):
+        task_seconds(trajectory, 1)
+
+
 def test_a_task_that_tells_nothing_is_no_row(trajectory: Path) -> None:
     record = RunRecord.open(trajectory)
-    for read in (record.losses, record.tasks):
+    for read in (record.losses, record.tasks, partial(task_seconds, trajectory, 3)):
         with pytest.raises(
             HoldfastError, match=r"log\.jsonl line 1: is no event of a task; restore"
         ):

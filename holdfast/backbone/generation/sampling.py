@@ -81,13 +81,14 @@ def sample_continuations(
 def rows_that_fit(backbone: Backbone, length: int) -> int:
     """How many rows of ``length`` tokens fit into memory with cache and logits, at least one."""
     if backbone.device.type == "cuda":
-        free, total = torch.cuda.mem_get_info()
+        free, total = torch.cuda.mem_get_info(backbone.device)
         if torch.are_deterministic_algorithms_enabled():
             # Products of other shapes round otherwise, so the batch must not depend on free memory.
             budget = total // 4
         else:
             # Half of free memory: a growing cache exists twice for a moment.
-            unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+            device = backbone.device
+            unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
             budget = (free + unused) // 2
     else:
         budget = CACHE_BYTES_ON_CPU

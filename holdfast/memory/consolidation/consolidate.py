@@ -113,10 +113,12 @@ def _done(memory: Memory, *, neurons: bool) -> ConsolidationOutcome | None:
             return None
         answered = learned.facts - len(learned.missed)
         return ConsolidationOutcome(learned.facts, answered, memory.horizon, 0, is_new=False)
-    lessons_kept = sum(not lesson.whole_turn for lesson in record.lessons)
-    files = {lesson.file for lesson in record.lessons}
-    if record.consolidated < memory.horizon and (lessons_kept or len(files) > 1):
+    files = [lesson.file for lesson in record.lessons]
+    is_one = len(set(files)) == 1 and record.lessons[0].whole_turn
+    if record.consolidated < memory.horizon and not is_one:
         return None
+    newest = f"all-{record.consolidated:05d}-"
+    lessons_kept = 0 if is_one else sum(not file.startswith(newest) for file in files)
     answered = facts - len(memory.missed())
     return ConsolidationOutcome(facts, answered, memory.horizon, lessons_kept, is_new=False)
 

@@ -124,6 +124,10 @@ def test_a_lesson_keeps_the_adapter_that_answers_more(
     monkeypatch.setattr(module, "learn_adapter", None)  # hours, which would be spent again
     assert consolidate(memory, SETTINGS) == ConsolidationOutcome(5, 5, 2, 1, is_new=False)
     assert "5 of 5 facts answered from the weights\n1 of 2" in holdfast("consolidate", place).out
+    first, kept = memory.record.lessons
+    kept = replace(kept, whole_turn=True)  # as one that an earlier consolidation learned
+    module.write_record(place, replace(memory.record, lessons=(first, kept)))
+    assert consolidate(Memory(place), SETTINGS).lessons_kept == 1
 
 
 def test_what_a_lesson_missed_may_be_missed(
