@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from holdfast.analysis import analyse, read_study
-from holdfast.analysis.items import lives, read_items, sampled
+from holdfast.analysis.items import item_histories, read_items, sampled
 from holdfast.report.figures import study_figures
 from tests.analysis.synthetic import ITEMS, asked, verdicts, write_kept, write_trajectory
 
@@ -136,8 +136,8 @@ def test_a_question_that_is_taught_again_counts_as_taught_last(tmp_path: Path) -
     assert [counts.sum() for counts in with_samples.rehearsals().values()] == [6, 6, 0]
 
 
-def test_lives_are_those_of_the_verdicts(study_directory: Path) -> None:
-    table = lives(read_items(study_directory / "merge-41").to_frame())
+def test_histories_are_those_of_the_verdicts(study_directory: Path) -> None:
+    table = item_histories(read_items(study_directory / "merge-41").to_frame())
     recalled = verdicts("merge", 41, TASKS)
     for row in table.to_dict("records"):
         task, item = row["on_task"] - 1, row["item"] - 1
