@@ -40,7 +40,7 @@ from holdfast.memory.record import (
 from holdfast.memory.spelling import loose_key
 from holdfast.model.adapter import State
 from holdfast.streams import Item, Task
-from holdfast.streams.batches import fact_key, latest
+from holdfast.streams.batches import FACTS_FILE, fact_key, latest
 from holdfast.streams.item import question_key, same_answer
 
 
@@ -188,7 +188,8 @@ def _named(memory: Memory, questions: Iterable[str]) -> tuple[ForgottenFact, ...
         if item is None:
             near = "".join(f"; taught is {_quote(other)}" for other in memory.nearest(question, 1))
             raise HoldfastError(
-                f"{memory.directory}: {_quote(question)} is not on its list of facts{near}"
+                f"{memory.directory}: {_quote(question)} is not on its list of facts"
+                f"{near or f'; {FACTS_FILE} has them all'}"
             )
         facts[question_key(item.question)] = ForgottenFact(item.question, item.answer)
     return tuple(facts.values())
