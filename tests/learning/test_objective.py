@@ -113,3 +113,18 @@ def test_questions_and_answers_weigh_differently(at_once: int | None) -> None:
     assert_same(terms.fit, by_hand, at)
     assert terms.values["sft"].item() == pytest.approx(each.mean().item())
     assert terms.values["acquired"].item() == 0.5
+
+
+@pytest.mark.parametrize("at_once", [None, 257 * 2], ids=["at once", "in chunks"])
+def test_of_answers_alone_the_log_has_the_mean(at_once: int | None) -> None:
+    """Both what is minimised and what is logged are means over the answer tokens."""
+    step, at, _ = view(with_replay=False)
+    hidden, targets = step.current._hidden, step.current._targets
+    projection = Projection(exact_backbone(), hidden, None, targets, at_once)
+    is_answer = torch.tensor([False, False, False, True, True])
+    weights = Weights(is_answer=is_answer, answers_alone=True)
+    step = Step({"a": at}, projection, None)
+    terms = minibatch_terms(step, [], {}, weights, replay_counts_for_path=True)
+    by_hand = F.cross_entropy(exact_backbone().logits(hidden)[3:], targets[3:])
+    assert_same(terms.fit, by_hand, at)
+    assert terms.values["sft"].item() == pytest.approx(by_hand.item())

@@ -136,6 +136,14 @@ def test_an_answer_in_another_encoding_is_the_same() -> None:
     assert (decided.repeated, decided.corrected, len(decided.tasks)) == ((same,), (), 1)
 
 
+def test_what_waits_to_be_learned_once_more_is_not_learned_twice_more() -> None:
+    """Its newest batch is not learned, though an earlier one says the same."""
+    first, waiting, given = (Task(name, (Item("Who?", "Ann"),)) for name in "123")
+    for again in ((), first.items):
+        decided = plan([first, waiting], 1, Stream((given,), "given"), again)
+        assert (decided.tasks, decided.repeated) == ((first, waiting), ())
+
+
 @pytest.mark.parametrize(
     ("name", "title"), [("3", "lesson 3"), ("monday", "lesson monday"), ("Lesson 3", "Lesson 3")]
 )

@@ -150,6 +150,14 @@ def test_what_is_learned_once_more_is_learned_in_all_wordings():
     assert {item.question for item in decided.tasks[1].items} == {"Who?", "Who? again 1"}
 
 
+def test_what_is_learned_once_more_may_be_given_with_other_aliases():
+    """What says that it was missed is the fact on file, not the one that is given."""
+    on_file = Item("Who?", "Ann")
+    given = Stream((Task("1", (Item("Who?", "Ann", ("Annie",)),)),), "again")
+    decided = plan([Task("1", (on_file,))], 1, given, [on_file])
+    assert (decided.tasks[1].items, decided.repeated) == (given.tasks[0].items, ())
+
+
 def test_the_command(holdfast, chat_directory, tmp_path):
     facts = tmp_path / "facts.jsonl"
     facts.write_text(json.dumps({"question": "Where is the key?", "answer": "here"}) + "\n")

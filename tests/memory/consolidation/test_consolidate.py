@@ -22,7 +22,13 @@ from holdfast.memory.consolidation.rehearsal import Rehearsal
 from holdfast.memory.evaluation import measure
 from holdfast.memory.forgetting import forget
 from holdfast.memory.memory import Memory
-from holdfast.memory.record import CONSOLIDATION_LOCK, PROGRESS_OF_ALL, Gone, LearnedNeurons
+from holdfast.memory.record import (
+    CONSOLIDATION_LOCK,
+    PROGRESS_OF_ALL,
+    Gone,
+    LearnedNeurons,
+    read_lesson,
+)
 from holdfast.streams.item import question_key
 from tests.cli.conftest import Outcome
 from tests.memory.consolidation.conftest import FACTS, SETTINGS, Done
@@ -121,6 +127,8 @@ def test_a_lesson_keeps_the_adapter_that_answers_more(
     assert memory.record.consolidated == 2 and memory.record.is_consolidated
     assert not replace(memory.record, consolidated=1).is_consolidated
     assert answers(memory) == answers(Memory(place)) == RIGHT
+    _, note = read_lesson(place, memory.record.lessons[0].file)  # has the questions that it answers
+    assert set(note["owners"]) == {question_key(question) for question, _ in MONDAY}
     monkeypatch.setattr(module, "learn_adapter", None)  # hours, which would be spent again
     assert consolidate(memory, SETTINGS) == ConsolidationOutcome(5, 5, 2, 1, is_new=False)
     assert "5 of 5 facts answered from the weights\n1 of 2" in holdfast("consolidate", place).out
