@@ -88,6 +88,19 @@ def test_and_at_most_for_so_many_steps() -> None:
     assert report.epochs[-1]["acquired"] < 1.0
 
 
+def test_the_warmup_is_a_part_of_the_least_epochs() -> None:
+    """How long a task goes on is not known when it begins."""
+    optim = {"acquired": 1.0, "max_steps": 12, "lr": 1e-6, "warmup": 0.5}
+    learner, rates = learner_of("merge", optim=optim), list[float]()
+
+    class Watching(Progress):
+        def optimised(self, step: OptimiserStep) -> None:
+            rates.append(step.rate)
+
+    assert learn_task(learner, lesson_of(learner), Watching()).steps == 12
+    assert rates == pytest.approx([1e-6 / 3, 2e-6 / 3, *[1e-6] * 10])  # half of two epochs' six
+
+
 def test_a_float32_that_was_reached_counts() -> None:
     optim = Optimisation(acquired=0.9)
     assert _acquired(optim, {"acquired": float(torch.tensor(0.9))})

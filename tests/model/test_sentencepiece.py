@@ -107,6 +107,20 @@ def test_the_pieces_are_those_of_the_whole_text(
     assert form.answer(answer)[-1] == form.end == form.tokenizer.eos_token_id
 
 
+@pytest.mark.parametrize("which", FORMS, ids=str)
+@given(question=TEXTS)
+def test_the_characters_of_the_tokens_are_those_of_the_text(
+    which: tuple[str, str | None], question: str
+) -> None:
+    """Every one belongs to a token; the space or newline that was put in front is none of them."""
+    form = FORMS[which]
+    spans = form.spans(question)
+    assert len(spans) == len(form.question(question)) - len(form.user_end)
+    read = [range(len(question))[slice(*span)] for span in spans]
+    assert all((places.start, places.stop) == span for places, span in zip(read, spans, strict=True))
+    assert set().union(*read) == set(range(len(question)))
+
+
 def test_tokens_of_a_text_alone_would_be_others() -> None:
     form = FORMS["first", LINES]
     alone = form.tokenizer("Who", add_special_tokens=False).input_ids
