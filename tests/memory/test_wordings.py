@@ -52,6 +52,8 @@ def test_what_the_user_wrote_is_always_learned():
     more = worded(facts, 3)
     assert [item.question for item in more[1:]] == ["Which person?", "Who is it?", "Who? again 1"]
     assert more[0].details[HELD_OUT] == ["Who? again 2"]
+    own = worded(stream(("Who?", "Ann"), **{HELD_OUT: ["Whose?"]}), 1)
+    assert own[0].details[HELD_OUT] == ["Whose?"]  # what the user holds out stays
     enough = worded(facts, 1)
     assert [item.question for item in enough[1:]] == ["Which person?", "Who is it?"]
     assert enough[0].details[HELD_OUT] == ["Who? again 1"]
@@ -122,6 +124,23 @@ def test_a_new_answer_to_a_wording_corrects_its_fact():
     }
     assert {item.answer for item in items} == {"Ben", "Rain"}
     assert [item.question for item in newest(decided.tasks)] == ["Who?", "Why?"]
+
+
+def test_a_wording_of_a_wording_is_one_of_the_fact():
+    first = (Task("1", tuple(worded(stream(("Who?", "Ann")), 1))),)
+    new = worded(stream(("Who? again 1", "Ann"), **{GIVEN: ["Whose?"]}), 0, first[0].items)
+    (item,) = plan(first, 1, Stream((Task("1", tuple(new)),), "new")).tasks[1].items
+    assert (item.question, item.details) == ("Whose?", {WORDING_OF: "Who?"})
+
+
+def test_another_wording_of_the_fact_beside_it_is_not_the_fact_itself():
+    first = (Task("1", tuple(worded(stream(("Who?", "Ann")), 1))),)
+    other = Item("Whose?", "Ben", details={WORDING_OF: "Who?"})
+    given = Task("1", (Item("Who? again 1", "Ben"), other))
+    items = latest(plan(first, 1, Stream((given,), "new")).tasks).values()
+    assert {(item.question, item.answer) for item in items} == {
+        *(("Who?", "Ben"), ("Who? again 1", "Ben"), ("Whose?", "Ben"))
+    }
 
 
 def test_a_table_that_has_a_wording_as_a_row_of_its_own_makes_it_a_fact():

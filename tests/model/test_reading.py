@@ -15,11 +15,13 @@ from holdfast.model.adapter import (
     factors,
     load_state,
     reset,
+    shape_like,
     shape_on,
     state_of,
 )
 from holdfast.model.chat import chat_form
 from holdfast.model.reading import PromptReader, Reading
+from holdfast.model.targets import layer_of
 from tests.model.chat_models import chat_gpt2, chat_llama, chat_tokenizer, exact
 
 MODELS = {"llama": chat_llama, "gpt2": chat_gpt2}
@@ -94,6 +96,29 @@ def test_an_adapter_is_an_activated_lora_of_peft(reader: PromptReader) -> None:
     for number, (question, answer) in enumerate(zip(QUESTIONS, answers(reader), strict=True)):
         plain = plain_logits(activated, whole(reader, question), answer)
         torch.testing.assert_close(logits.logits[logits.answer == number], plain, rtol=0, atol=1e-9)
+
+
+def test_factors_begin_with_a_standard_deviation_by_the_width(reader: PromptReader) -> None:
+    """A's entries have 1 / sqrt(d_in), whatever the rank, and B is zero whatever it was."""
+    with_adapter(reader)
+    reset(reader.model, torch.Generator().manual_seed(2))
+    source = torch.Generator().manual_seed(2)
+    for name, factor in factors(reader.model).items():
+        if name.endswith("lora_B"):
+            assert not factor.any()
+            continue
+        drawn = torch.randn(factor.shape, generator=source) / factor.shape[1] ** 0.5
+        torch.testing.assert_close(factor.detach(), drawn.double(), rtol=1e-6, atol=0)
+
+
+def test_the_first_layers_have_no_adapter(reader: PromptReader) -> None:
+    """From the given one on all have one, and their updates have the scale alpha / r."""
+    for first in (0, 1):
+        shape = shape_on(reader.model, first, rank=4, alpha=24)
+        layers = range(first, reader.model.config.num_hidden_layers)
+        assert {layer_of(name) for name in shape.modules} == set(layers)
+    attach(reader.model, shape)
+    assert shape.scale == 6 and shape_like(reader.model, state_of(reader.model), 6) == shape
 
 
 def test_a_prompt_is_read_by_the_untouched_model_to_the_bit(reader: PromptReader) -> None:

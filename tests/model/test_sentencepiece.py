@@ -117,7 +117,9 @@ def test_the_characters_of_the_tokens_are_those_of_the_text(
     spans = form.spans(question)
     assert len(spans) == len(form.question(question)) - len(form.user_end)
     read = [range(len(question))[slice(*span)] for span in spans]
-    assert all((places.start, places.stop) == span for places, span in zip(read, spans, strict=True))
+    assert all(
+        (places.start, places.stop) == span for places, span in zip(read, spans, strict=True)
+    )
     assert set().union(*read) == set(range(len(question)))
 
 

@@ -154,6 +154,10 @@ CHAT = [{"role": "user", "content": RYE.question}, {"role": "assistant", "conten
         ({"question": "q", "answer": ["14", "two"]}, Item("q", "14", ("two",))),
         ({"question": "q", "answer": ["1", "2"], "aliases": ["x"]}, Item("q", "1", ("x", "2"))),
         ({"question": "q", "answer": "a", "level": 3}, Item("q", "a", details={"level": 3})),
+        (
+            {"question": "q", "answer": "a", "level": 3, "details": {"level": 4}},
+            Item("q", "a", details={"level": 4}),
+        ),
     ],
 )  # fmt: skip
 def test_questions_and_answers_as_others_keep_them(record, item):
@@ -357,6 +361,13 @@ def test_every_bad_line_is_told(tmp_path):
     assert lines[2].startswith('  line 7: "answer" is missing')
     assert lines[3].startswith('  line 8: question "q0" already stands at ')
     assert len(lines) == 22 and lines[-1] == "  and 13 more"
+    for bad in (2, 20):  # of one kind, and fewer than all; as many as are listed
+        path.write_text("\n".join([*good, *["[]"] * bad]))
+        with pytest.raises(HoldfastError) as refused:
+            load_stream(path)
+        lines = str(refused.value).splitlines()
+        assert lines[0] == f"{path}: {bad} of {5 + bad} entries are wrong; nothing was taken"
+        assert len(lines) == 1 + bad and lines[-1].startswith(f"  line {5 + bad}: ")
     path.write_text('{"query": "q", "reply": "a"}\n' * 40)
     with pytest.raises(HoldfastError, match=r'line 1 and all others, 40 in all: "question" is mis'):
         load_stream(path)
