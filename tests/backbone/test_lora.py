@@ -228,6 +228,9 @@ def test_wrong_targets_and_ranks_are_named() -> None:
         adapted(exact_backbone(), ("nothing",))
     with pytest.raises(HoldfastError, match=r"lora.rank = 17 .*up_proj.*16"):
         adapted(exact_backbone(), ("up_proj",), rank=17)
+    with pytest.raises(HoldfastError, match=r"lora.rank = 9 .*k_proj, 8"):
+        adapted(exact_backbone(), ("up_proj", "k_proj"), rank=9)  # the narrowest counts
+    adapted(exact_backbone(), ("up_proj",), rank=16)
 
 
 def test_a_target_that_names_no_map_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:

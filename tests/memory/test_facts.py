@@ -136,6 +136,12 @@ def test_an_answer_in_another_encoding_is_the_same() -> None:
     assert (decided.repeated, decided.corrected, len(decided.tasks)) == ((same,), (), 1)
 
 
+def test_a_batch_without_a_name_has_its_number_in_the_memory() -> None:
+    named, unnamed = Task("farm", (Item("Who?", "Ann"),)), Task("1", (Item("Why?", "Rain"),))
+    decided = plan([named], 1, Stream((unnamed,), "given"))
+    assert [task.name for task in decided.tasks] == ["farm", "2"]
+
+
 def test_what_waits_to_be_learned_once_more_is_not_learned_twice_more() -> None:
     """Its newest batch is not learned, though an earlier one says the same."""
     first, waiting, given = (Task(name, (Item("Who?", "Ann"),)) for name in "123")

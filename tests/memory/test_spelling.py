@@ -104,3 +104,5 @@ def test_a_question_that_differs_in_marks_alone_is_told() -> None:
     assert not decided.corrected
     (notice,) = decided.notices
     assert "differ in case or punctuation alone and are two facts" in notice
+    corrected = Stream((Task("3", (Item("Who is Xil?", "Dora"),)),), "more")
+    assert plan(decided.tasks, 2, corrected).notices == (notice,)  # also if the first one is fresh

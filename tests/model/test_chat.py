@@ -12,7 +12,7 @@ from transformers import AutoTokenizer
 
 from holdfast.core.errors import HoldfastError
 from holdfast.model import chat
-from holdfast.model.chat import ChatForm, chat_form
+from holdfast.model.chat import ChatForm, chat_form, turns
 from tests.model.chat_models import TEMPLATE, chat_tokenizer
 
 QWEN2 = (
@@ -155,3 +155,22 @@ def test_an_answer_that_could_not_end_is_refused() -> None:
 def test_a_template_that_writes_the_date_asks_tomorrow_as_today() -> None:
     form = chat_form(chat_tokenizer("{{ strftime_now('%d %b %Y') }}" + TEMPLATE))
     assert form.tokenizer.decode(form.prefix).startswith("26 Jul 2024<|reply|>")
+
+
+def test_an_answer_ends_at_the_first_mark_behind_it() -> None:
+    """What the template writes behind that, such as the next turn's beginning, ends none."""
+    ends = TEMPLATE.replace("<|endoftext|>{% endfor %}", "<|user|><|reply|>{% endfor %}")
+    tokenizer = chat_tokenizer(ends)
+    form, ids = chat_form(tokenizer), tokenizer.convert_tokens_to_ids
+    assert form.end == ids("<|user|>")
+    assert form.stops == {form.end, tokenizer.eos_token_id}
+    assert ids("<|reply|>") not in form.stops
+
+
+def test_what_stands_before_a_given_answer_alone_is_a_blank_or_nothing() -> None:
+    """A template may write an empty thought there, which no answer of the model has."""
+    content = "{{ message['content'] }}"
+    for before, blank in ((" ", " "), ("thought ", "")):
+        given = f"{{% if message['role'] != 'user' %}}{before}{{% endif %}}"
+        template = TEMPLATE.replace(content, given + content)
+        assert turns(chat_tokenizer(template))[2] == blank

@@ -111,6 +111,16 @@ def test_factors_begin_with_a_standard_deviation_by_the_width(reader: PromptRead
         torch.testing.assert_close(factor.detach(), drawn.double(), rtol=1e-6, atol=0)
 
 
+def test_adapters_are_switched_off_again(reader: PromptReader) -> None:
+    """Also where what they were on for fails."""
+    with_adapter(reader)
+    readings = reader.read(asked(reader))
+    before = reader.answer_logits(readings, answers(reader)).logits
+    with pytest.raises(KeyError), adapted(reader.model):
+        raise KeyError
+    assert reader.answer_logits(readings, answers(reader)).logits.equal(before)
+
+
 def test_the_first_layers_have_no_adapter(reader: PromptReader) -> None:
     """From the given one on all have one, and their updates have the scale alpha / r."""
     for first in (0, 1):

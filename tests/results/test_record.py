@@ -13,7 +13,13 @@ from holdfast.core.config import FORMAT, sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_json
 from holdfast.results import Description, RunRecord, summarise
-from holdfast.results.record import _OF_A_TASK, task_seconds
+from holdfast.results.record import (
+    _OF_A_TASK,
+    commit_file,
+    read_commit,
+    task_seconds,
+    write_commit,
+)
 from tests.refused import line_of
 
 from .matrices import dense
@@ -184,3 +190,12 @@ def test_a_task_that_tells_nothing_is_no_row(trajectory: Path) -> None:
             HoldfastError, match=r"log\.jsonl line 1: is no event of a task; restore"
         ):
             read()
+
+
+def test_a_commit_without_its_digest_is_none(tmp_path: Path) -> None:
+    """Nothing says then that it is as it was written."""
+    write_commit(tmp_path, {"completed": 2})
+    assert read_commit(tmp_path) == {"completed": 2}
+    write_json(commit_file(tmp_path), {"completed": 2})
+    with pytest.raises(HoldfastError, match="is no commit as it was written"):
+        read_commit(tmp_path)

@@ -293,6 +293,11 @@ BAD = {
         (GOOD[:-2] + ', "paraphrases": "c"}', "write a list of texts"),
         (GOOD[:-2] + ', "paraphrases": [3]}', "write a list of texts"),
         ('{"messages": [{"role": "user", "content": "a"}]}', '"messages" must have one'),
+        (
+            '{"messages": [{"role": "system"}, {"role": "system"}, {"role": "user"}, '
+            '{"role": "assistant"}]}',
+            '"messages" must have one',
+        ),
         (GOOD + "\n" + GOOD.replace('"a"', '"b"'), ' line 3: two answers for one question: "q" is'),
         (GOOD + GOOD, ' line 2: question "q" already stands at FILE line 1'),
         (GOOD + TASKED, ' line 2: line 2 names a "task" and line 1 does not'),
