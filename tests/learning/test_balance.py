@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from holdfast.core.errors import HoldfastError
+from holdfast.learning import boundary
 from holdfast.learning import learner as module
 from holdfast.learning.boundary import ask_previous_model, learn_task
 from holdfast.learning.config import Optimisation, RunConfig
@@ -182,6 +183,23 @@ def test_curvature_that_is_no_number_refuses_the_task() -> None:
     with pytest.raises(HoldfastError, match=r"task 1.*not finite, the task is not kept"):
         learn_task(learner, lesson, Progress())
     assert learner.completed == 0
+
+
+def test_if_every_sample_is_empty_a_task_is_learned_without_replay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As the first one is, and it is said."""
+    monkeypatch.setattr(boundary, "replay_set", lambda *_, **__: [])
+    learner, told = learner_of("replay_merge"), list[str]()
+
+    class Watching(Progress):
+        def event(self, text: str) -> None:
+            told.append(text)
+
+    for task in (1, 2):
+        epochs = learn_task(learner, lesson_of(learner, seed=task), Watching()).epochs
+        assert all(epoch["replay"] == 0 for epoch in epochs)
+    assert told == ["task 2: every replay sample was empty; learning it without replay"]
 
 
 def test_general_text_is_no_replay() -> None:

@@ -123,6 +123,8 @@ def test_pairs_items_and_mappings_are_one_batch():
     ((name, items),) = items_of(stream_from(fact for fact in facts))
     assert name == "1"
     assert items == [ITEMS[0], Item("Who?", "Lum"), Item("What?", "rye", id="7")]
+    ((_, again),) = items_of(stream_from(iter(items)))
+    assert again == items
 
 
 def test_an_answer_in_another_encoding_is_the_same() -> None:
