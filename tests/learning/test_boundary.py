@@ -36,3 +36,20 @@ def test_a_state_that_is_not_finite(
     with pytest.raises(HoldfastError, match=f"task 1: .*{named}, the task is not kept"):
         learn_task(learner, lesson_of(learner), Progress())
     assert learner.completed == 0
+
+
+def test_a_rule_looks_at_the_trained_model_before_it_retires_the_factors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After that the inputs of the maps may be others, by rounding at least."""
+    learner, calls = learner_of("osrm"), list[str]()
+    for name in ("end", "retire"):
+        call = getattr(learner.allocation, name)
+
+        def spied(*given: Any, name: str = name, call: Any = call) -> Any:
+            calls.append(name)
+            return call(*given)
+
+        monkeypatch.setattr(learner.allocation, name, spied)
+    learn_task(learner, lesson_of(learner), Progress())
+    assert calls == ["end", "retire"]

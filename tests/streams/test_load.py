@@ -14,13 +14,17 @@ from hypothesis import strategies as st
 from holdfast.core.config import build
 from holdfast.core.errors import HoldfastError
 from holdfast.streams import (
+    Item,
+    Stream,
     StreamConfig,
+    Task,
     load_stream,
     reorder,
     symbol_qa,
     task_order,
     write_dataset,
     write_jsonl,
+    write_released,
 )
 from tests.refused import line_of
 
@@ -145,6 +149,10 @@ def test_questions_that_differ_in_case_alone_are_told(
     load_stream(path)
     (line,) = caplog.messages
     assert "1 questions differ from another one in case alone, such as" in line
+    caplog.clear()
+    items = tuple(Item(row["question"], row["answer"]) for row in rows)
+    write_released(Stream((Task("1", items),), "exact", exact_case=True), tmp_path / "exact")
+    assert load_stream(tmp_path / "exact").exact_case and not caplog.messages  # they are meant
     assert '"Who?" and "who?"' in line
     caplog.clear()
     assert load_stream("symbol_qa", tasks=1).exact_case
