@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from holdfast.integrations import Anchored
-from holdfast.integrations.boundary import AT_ONCE, samples_before
+from holdfast.integrations.boundary import AT_ONCE, samples_before, written_by
 from holdfast.integrations.task import Task
 from tests.integrations.test_anchored import GENERAL, SEED, anchored_of, peft_model
 from tests.integrations.test_unusual import anchored_model, learn
@@ -54,3 +54,11 @@ def test_a_row_that_is_packed_otherwise_is_another_row() -> None:
         packed = torch.tensor([positions])
         anchored.loss({"input_ids": ids, "labels": ids, "position_ids": packed})
         assert abs(float(anchored.terms["sd"])) < 1e-6
+
+
+def test_no_token_that_was_given_is_one_that_the_model_wrote() -> None:
+    """Of general text that is what one begins with and the random token."""
+    anchored = anchored_of(peft_model(), ("kfac",), "shared")
+    assert anchored.begin_with == anchored.given_begin == [7]
+    written = written_by(anchored, [[7, 5, 6]], [[7, 3, 4, 5]])
+    assert written.labels == [[-100, 5, 6], [-100, -100, 4, 5]]

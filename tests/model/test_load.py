@@ -177,6 +177,9 @@ def test_a_fingerprint_is_of_the_weights_and_the_configuration(directory) -> Non
     (directory / "config.json").write_text(json.dumps(config))
     tiny_model(seed=1).to(torch.bfloat16).save_pretrained(directory)
     assert fingerprint(directory) != before
+    before = fingerprint(directory)
+    (directory / "model.safetensors").rename(directory / "other.safetensors")
+    assert fingerprint(directory) != before  # shards that change places are another model
 
 
 def test_weights_are_read_once_for_their_fingerprint(directory, monkeypatch) -> None:
