@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from holdfast.builders.paraphrases import Paraphraser, Rules
 from holdfast.builders.text_model import Report
 from holdfast.core.config import sha256_of
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, described
 from holdfast.core.files import FOR_EVER, MOMENT, lock_directory
 from holdfast.core.notebook import caption
 from holdfast.core.seeding import derive
@@ -191,11 +191,11 @@ class Memory:
 
     def plan(self, facts: Facts | None = None, *, again: bool = False) -> Plan:
         """What :meth:`learn` would put on file. Writes nothing; raises for invalid facts."""
-        stream = None if facts is None else self.worded(facts)
-        missed = self.missed() if again else ()
-        if missed and stream is None:
-            stream = Stream((Task("again", missed),), "again")
-        return plan(self._tasks, self.horizon, stream, missed)
+        return self._plan(None if facts is None else self.worded(facts), again)
+
+    def _plan(self, stream: Stream | None, again: bool) -> Plan:
+        """The plan for facts that have their wordings already."""
+        return plan(self._tasks, self.horizon, stream, self.missed() if again else ())
 
     def missed(self) -> tuple[Item, ...]:
         """The facts whose answers the weights did not give at the end of their last lesson."""
@@ -225,7 +225,7 @@ class Memory:
         """
         self._check_here()
         stream = None if facts is None else self.worded(facts)
-        first = self.plan(stream, again=again)
+        first = self._plan(stream, again)
         if not first.tasks:
             raise self._empty()
         self._check(first)
@@ -262,7 +262,7 @@ class Memory:
         self._check_here()
         self.refresh()
         stream = None if facts is None else self.worded(facts)
-        first = self.plan(stream, again=again)
+        first = self._plan(stream, again)
         if not first.tasks:
             raise self._empty()
         if len(first.tasks) == self.horizon:
@@ -302,7 +302,7 @@ class Memory:
             write_record(self.directory, self._record)
         finish_forgetting(self.directory)
         self._read()
-        decided = self.plan(stream, again=again)
+        decided = self._plan(stream, again)
         if len(decided.tasks) > decided.on_file:
             whole = Stream(decided.tasks, self.directory.resolve().name, repeats=True)
             write_jsonl(whole, self.directory / FACTS_FILE)
@@ -322,7 +322,7 @@ class Memory:
                 if isinstance(error, HoldfastError):
                     progress.failed(str(error), error.code)
                 else:
-                    progress.failed(f"{type(error).__name__}: {error}")
+                    progress.failed(described(error))
                 raise
             self._read()
         progress.done()

@@ -43,7 +43,7 @@ def plan(
     """Add the tasks of ``facts`` to the batches on file.
 
     batches: those on file; learned: how many of them are learned, from the first; again: facts
-    to learn once more if ``facts`` contains them.
+    to learn once more, all of them if ``facts`` is None, else those that it contains.
 
     Any other fact that the memory already has is left out. A new answer to a question corrects the
     old one; the question's other wordings are learned with it, as are those of a fact that is
@@ -57,7 +57,7 @@ def plan(
     repeated: list[Item] = []
     corrected: list[Correction] = []
     notices: list[str] = []
-    given = facts.tasks if facts else ()
+    given = _given(facts, again)
     asked = {fact_key(item) for task in given for item in task.items if not is_wording(item)}
     for position, task in enumerate(given, start=1):
         fresh: dict[str, Item] = {}
@@ -85,6 +85,12 @@ def plan(
             tasks.append(Task(_name(task, position, tasks), tuple(fresh.values())))
     repeated_facts = tuple(item for item in repeated if not is_wording(item))
     return Plan(tuple(tasks), len(batches), repeated_facts, tuple(corrected), tuple(notices))
+
+
+def _given(facts: Stream | None, again: Collection[Item]) -> tuple[Task, ...]:
+    if facts is not None:
+        return facts.tasks
+    return (Task("again", tuple(again)),) if again else ()
 
 
 def _of_its_fact(item: Item, answers: Mapping[str, Item], asked: Collection[str]) -> Item:
