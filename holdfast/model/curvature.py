@@ -1,4 +1,4 @@
-"""Kronecker factors of a model's Fisher information, on given sequences.
+"""Kronecker factors of a model's Fisher information; ``holdfast.backbone.curvature`` measures them.
 
 Let ``y = W x`` be a linear map at one position of a sequence, and g the gradient of the
 log-likelihood with respect to y. Then its gradient with respect to W is ``g x^T``. The mean over
@@ -11,21 +11,15 @@ Curvature"; Ritter et al. 2018, "Online Structured Laplace Approximations".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from holdfast.core.config import Config
-from holdfast.core.errors import HoldfastError
-from holdfast.model.deterministic import cumulative
-from holdfast.model.moments import Moment, MomentSum, MomentSums, moment_of
-
-_LOGITS_AT_ONCE = 1 << 24
+from holdfast.model.moments import Moment, MomentSums, moment_of
 
 
 @dataclass(frozen=True)
@@ -44,17 +38,16 @@ def mix(
 ) -> dict[str, KroneckerFactors]:
     """``decay past + (1 - decay) new`` for S and for G of every map, on ``device``."""
 
-    def mixture_of(*moments: Moment) -> Moment:
-        first, second = (_mapped(moment, lambda tensor: tensor.to(device)) for moment in moments)
-        return first.mixed(second, decay)
+    def placed(moment: Moment) -> Moment:
+        return _mapped(moment, lambda tensor: tensor.to(device))
 
     inputs: dict[int, Moment] = {}  # by id: maps that read one tensor share their S
     mixture = {}
     for name, factors in new.items():
         key = id(factors.inputs)
         if key not in inputs:
-            inputs[key] = mixture_of(past[name].inputs, factors.inputs)
-        outputs = mixture_of(past[name].outputs, factors.outputs)
+            inputs[key] = placed(past[name].inputs).mixed(placed(factors.inputs), decay)
+        outputs = placed(past[name].outputs).mixed(placed(factors.outputs), decay)
         mixture[name] = KroneckerFactors(inputs[key], outputs)
     return mixture
 
@@ -142,81 +135,6 @@ def curvature_numbers(readers: Iterable[tuple[int, Sequence[int]]], config: Curv
 
 
 @dataclass(frozen=True)
-class Rows:
-    """A batch of sequences, padded on the right.
-
-    ids: [batch, length]; mask: [batch, length] bool, the real tokens; uniforms: [batch, length - 1]
-    in [0, 1), which decide the token drawn at each predicting position; weights: of the same shape,
-    the factor of each position's log-likelihood.
-    """
-
-    ids: Tensor
-    mask: Tensor
-    uniforms: Tensor
-    weights: Tensor
-
-
-def kronecker_factors(
-    hidden_of: Callable[[Tensor, Tensor], Tensor],
-    head: Callable[[Tensor], Tensor],
-    modules: Mapping[str, nn.Module],
-    batches: Iterable[Rows],
-    sums: MomentSums,
-    temperature: float,
-) -> dict[str, KroneckerFactors]:
-    """S and G of any linear modules, means over all predicting positions, by forward hooks.
-
-    hidden_of: returns the last hidden states [batch, length, d] of ids and mask, in evaluation mode
-    and with a graph to every module's output; head: returns logits of hidden states. At every
-    position a token is drawn from the model's whole distribution at ``temperature``, and its
-    ``temperature log p`` is differentiated. Modules that read the same tensor share their S.
-    """
-    inputs: dict[str, MomentSum] = {}
-    outputs: dict[str, MomentSum] = {}
-    readers: dict[str, str] = {}  # of each module, the first one that reads the same tensor
-    for rows in batches:
-        first_of: dict[int, str] = {}
-        for name, x, g in _passed(hidden_of, head, modules, rows, temperature):
-            readers.setdefault(name, first_of.setdefault(x.data_ptr(), name))
-            x, g = x[:, :-1][rows.mask[:, 1:]], g[:, :-1][rows.mask[:, 1:]]
-            if name not in outputs:
-                outputs[name] = sums.new(g.shape[1], g.device, f"{name} outputs")
-                if readers[name] == name:
-                    inputs[name] = sums.new(x.shape[1], x.device, f"{name} inputs")
-            outputs[name].add(g)
-            if readers[name] == name:
-                inputs[name].add(x)
-    means = {name: total.mean() for name, total in inputs.items()}
-    return {name: KroneckerFactors(means[readers[name]], outputs[name].mean()) for name in outputs}
-
-
-def _passed(
-    hidden_of: Callable[[Tensor, Tensor], Tensor],
-    head: Callable[[Tensor], Tensor],
-    modules: Mapping[str, nn.Module],
-    rows: Rows,
-    temperature: float,
-) -> list[tuple[str, Tensor, Tensor]]:
-    """Each module's name, input and output gradient on one batch, [batch, length, d] each."""
-    real = rows.mask[:, 1:]
-    with torch.enable_grad(), _watched(modules) as passed:
-        hidden = hidden_of(rows.ids, rows.mask)[:, :-1][real]
-        slope = likelihood_slope(head, hidden, rows.uniforms[real], temperature)
-        slope = slope * rows.weights[real][:, None]
-        missed = [name for name in modules if name not in passed]
-        if missed:
-            raise HoldfastError(f"{missed[0]} was not passed, so it has no curvature; adapt others")
-        outputs = [passed[name][1] for name in modules]
-        gradients = torch.autograd.grad((hidden * slope).sum(), outputs)
-    shape = rows.ids.shape  # some modules are given all positions as rows
-    # An input that is not detached would keep the graph in memory.
-    return [
-        (name, passed[name][0].detach().reshape(*shape, -1), gradient.reshape(*shape, -1))
-        for name, gradient in zip(modules, gradients, strict=True)
-    ]
-
-
-@dataclass(frozen=True)
 class Positions:
     """Positions of sequences, with the input and the output gradient of every adapted map.
 
@@ -227,76 +145,3 @@ class Positions:
     keys: Tensor
     inputs: Mapping[str, Tensor]
     gradients: Mapping[str, Tensor]
-
-
-def positions_at(
-    hidden_of: Callable[[Tensor, Tensor], Tensor],
-    head: Callable[[Tensor], Tensor],
-    modules: Mapping[str, nn.Module],
-    batches: Iterable[tuple[Rows, Tensor]],
-    most: float,
-    temperature: float,
-) -> Positions:
-    """x and g at the predicting positions whose key is at most ``most``.
-
-    batches: rows, with the keys [batch, length - 1] of their positions; the other arguments are
-    those of :func:`kronecker_factors`.
-    """
-    inputs: dict[str, list[Tensor]] = {name: [] for name in modules}
-    gradients: dict[str, list[Tensor]] = {name: [] for name in modules}
-    keys = []
-    for rows, drawn in batches:
-        drawn = drawn.to(rows.mask.device)
-        chosen = rows.mask[:, 1:] & (drawn <= most)
-        if chosen.any():
-            keys.append(drawn[chosen])
-            for name, x, g in _passed(hidden_of, head, modules, rows, temperature):
-                inputs[name].append(x[:, :-1][chosen])
-                gradients[name].append(g[:, :-1][chosen])
-    return Positions(
-        torch.cat(keys),
-        {name: torch.cat(xs) for name, xs in inputs.items()},
-        {name: torch.cat(gs) for name, gs in gradients.items()},
-    )
-
-
-def likelihood_slope(
-    head: Callable[[Tensor], Tensor], hidden: Tensor, uniforms: Tensor, temperature: float
-) -> Tensor:
-    """The gradient [n, d] of ``temperature log p`` of a drawn token, in each hidden state [n, d].
-
-    uniforms: [n], in [0, 1): the first token is drawn whose cumulative probability exceeds it.
-    """
-    slopes = []
-    pieces = hidden.detach()
-    rows = max(1, _LOGITS_AT_ONCE // int(head(pieces[:1]).shape[-1]))
-    for piece, uniform in zip(pieces.split(rows), uniforms.split(rows), strict=True):
-        leaf = piece.clone().requires_grad_()
-        with torch.enable_grad():
-            logits = head(leaf)
-        wide = logits.detach().to(torch.promote_types(logits.dtype, torch.float32)) / temperature
-        p = wide.softmax(dim=1)
-        mass = cumulative(p)
-        uniform = uniform.to(mass)[:, None] * mass[:, -1:]
-        token = torch.searchsorted(mass, uniform, right=True).clamp(max=p.shape[1] - 1)
-        upward = (-p).scatter_add(1, token, torch.ones_like(uniform))
-        slopes.append(torch.autograd.grad(logits, leaf, upward.to(logits.dtype))[0])
-    return torch.cat(slopes)
-
-
-@contextmanager
-def _watched(modules: Mapping[str, nn.Module]) -> Iterator[dict[str, tuple[Tensor, Tensor]]]:
-    """Within the block, record the input and output of every module's first pass, by name."""
-    passed: dict[str, tuple[Tensor, Tensor]] = {}
-
-    def watch(name: str) -> Callable[[nn.Module, Any, Tensor], None]:
-        def hook(_: nn.Module, inputs: Any, output: Tensor) -> None:
-            if name not in passed:  # a checkpointed block is run again
-                passed[name] = (inputs[0], output)
-
-        return hook
-
-    with ExitStack() as hooks:
-        for name, module in modules.items():
-            hooks.enter_context(module.register_forward_hook(watch(name)))
-        yield passed

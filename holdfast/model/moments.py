@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,44 +20,30 @@ from holdfast.core.processes import all_reduce_, all_reduce_count
 from holdfast.core.seeding import generator
 
 
-class Moment(Protocol):
-    """A symmetric positive semidefinite matrix M, [d, d]."""
-
-    def times(self, rows: Tensor) -> Tensor:
-        """``rows M``, [n, d] -> [n, d]; differentiable in the rows."""
-
-    def dense(self) -> Tensor:
-        """M itself, [d, d]."""
-
-    def is_finite(self) -> bool:
-        """Whether every entry is finite."""
-
-    def mixed(self, other: Any, decay: float) -> Moment:
-        """``decay`` times this plus ``1 - decay`` times another of the same kind."""
-
-    def parts(self) -> dict[str, Tensor]:
-        """Its tensors by name; :func:`moment_of` is the inverse."""
-
-
 @dataclass(frozen=True)
 class DenseMoment:
-    """A moment that keeps all of M. matrix: M, [d, d]."""
+    """A symmetric positive semidefinite matrix M, [d, d], all of which is kept."""
 
     matrix: Tensor
 
     def times(self, rows: Tensor) -> Tensor:
+        """``rows M``, [n, d] -> [n, d]; differentiable in the rows."""
         return rows @ self.matrix
 
     def dense(self) -> Tensor:
+        """M itself, [d, d]."""
         return self.matrix
 
     def is_finite(self) -> bool:
+        """Whether every entry is finite."""
         return bool(self.matrix.isfinite().all())
 
-    def mixed(self, other: DenseMoment, decay: float) -> DenseMoment:
+    def mixed(self, other: Any, decay: float) -> DenseMoment:
+        """``decay`` times this plus ``1 - decay`` times another of the same kind."""
         return DenseMoment(torch.lerp(other.matrix, self.matrix, decay))
 
     def parts(self) -> dict[str, Tensor]:
+        """Its tensors by name; :func:`moment_of` is the inverse."""
         return {"": self.matrix}
 
 
@@ -65,6 +51,7 @@ class DenseMoment:
 class LeadingMoment:
     """``M = U diag(values) U^T + rest (I - U U^T)``, with the trace of the exact moment.
 
+    The methods are those of :class:`DenseMoment`.
     basis: U, orthonormal, [d, k]; values: [k], descending; rest: [].
     """
 
@@ -83,8 +70,8 @@ class LeadingMoment:
     def is_finite(self) -> bool:
         return all(bool(part.isfinite().all()) for part in (self.basis, self.values, self.rest))
 
-    def mixed(self, other: LeadingMoment, decay: float) -> LeadingMoment:
-        """As :meth:`Moment.mixed`, with as many leading eigenpairs as the larger one has."""
+    def mixed(self, other: Any, decay: float) -> LeadingMoment:
+        """As for a dense one, with as many leading eigenpairs as the larger one has."""
         roots = [
             moment.basis.double()
             * (weight * (moment.values - moment.rest).double().clamp(min=0)).sqrt()
@@ -105,23 +92,16 @@ class LeadingMoment:
         return {"_basis": self.basis, "_values": self.values, "_rest": self.rest}
 
 
-def moment_of(parts: Mapping[str, Tensor]) -> DenseMoment | LeadingMoment:
-    """The inverse of :meth:`Moment.parts`; KeyError on other names."""
+Moment = DenseMoment | LeadingMoment
+
+
+def moment_of(parts: Mapping[str, Tensor]) -> Moment:
+    """The inverse of :meth:`DenseMoment.parts`; KeyError on other names."""
     if parts.keys() == {""}:
         return DenseMoment(parts[""])
     if parts.keys() != {"_basis", "_values", "_rest"}:
         raise KeyError(f"no moment has the parts {sorted(parts)}")
     return LeadingMoment(parts["_basis"], parts["_values"], parts["_rest"])
-
-
-class MomentSum(Protocol):
-    """A running second moment."""
-
-    def add(self, rows: Tensor) -> None:
-        """Add vectors, [n, d]."""
-
-    def mean(self) -> Moment:
-        """The moment over all vectors so far, those of other processes included."""
 
 
 @dataclass(frozen=True)
@@ -163,11 +143,13 @@ class _DenseSum:
         self._count = 0
 
     def add(self, rows: Tensor) -> None:
+        """Add vectors, [n, d]."""
         wide = rows.to(self._total.dtype)
         self._total.addmm_(wide.t(), wide)
         self._count += len(rows)
 
     def mean(self) -> DenseMoment:
+        """The moment over all vectors so far, those of other processes included."""
         return DenseMoment(all_reduce_(self._total) / max(1, all_reduce_count(self._count)))
 
 
@@ -208,3 +190,6 @@ class _SketchedSum:
         rest = (trace - values.sum()).clamp(min=0) / max(1, width - len(values))
         dtype = self._columns.dtype
         return LeadingMoment(basis.to(dtype).contiguous(), values.to(dtype), rest.to(dtype))
+
+
+MomentSum = _DenseSum | _SketchedSum

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from transformers import OPTConfig, OPTForCausalLM
 
-import holdfast.model.curvature
 from holdfast.anchors.base import Update
 from holdfast.anchors.kfac import quadratic_form
 from holdfast.backbone import curvature as curvature_module
@@ -82,7 +81,7 @@ def test_they_are_the_references(
 ) -> None:
     """Several batches, sequences of several lengths, logits in chunks."""
     monkeypatch.setattr(curvature_module, "TOKENS_AT_ONCE", 12)
-    monkeypatch.setattr(holdfast.model.curvature, "_LOGITS_AT_ONCE", 257 * 5)
+    monkeypatch.setattr(curvature_module, "_LOGITS_AT_ONCE", 257 * 5)
     backbone, adapters = make()
     sequences = short_sequences(7, seed=3)
     config = CurvatureConfig(temperature=temperature)
