@@ -35,9 +35,8 @@ from holdfast.memory.forgetting import forget
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import Gone, read_lesson, without
 from holdfast.model.adapter import State
-from holdfast.streams.answer_matching import says
 from holdfast.streams.batches import fact_key
-from holdfast.streams.item import Item
+from holdfast.streams.item import Item, says
 
 WRONG, SAMPLE = 5, 100  # wrong answers per question; questions in other words, at most
 PARTS = ("right", "probability", "truth")  # the parts of TOFU's model utility

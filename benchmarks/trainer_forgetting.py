@@ -25,7 +25,7 @@ from holdfast.memory.evaluation.drift import text_bits
 from holdfast.memory.evaluation.probes import everyday_questions
 from holdfast.memory.evaluation.scoring import evenly
 from holdfast.streams import StreamConfig, load_stream
-from holdfast.streams.answer_matching import says
+from holdfast.streams.item import says
 
 METHODS: dict[str, tuple[list[str], str]] = {
     "SFTTrainer alone": ([], "shared"),

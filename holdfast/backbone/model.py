@@ -18,7 +18,7 @@ from holdfast.core.config import Config
 from holdfast.core.errors import HoldfastError
 from holdfast.core.processes import rank
 from holdfast.core.seeding import derive
-from holdfast.model.context import context_of
+from holdfast.model.layers import context_of
 from holdfast.model.lora import LoraSettings, LoraWorkspace, with_lora
 
 REPLAY_TOKEN = "<|replay_token|>"

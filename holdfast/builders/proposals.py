@@ -25,7 +25,7 @@ from holdfast.builders.text_model import (
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_json
-from holdfast.streams.answer_matching import bare, folded, says
+from holdfast.streams.item import bare, folded, says
 
 _REPLY = 24  # most tokens of an answer
 _OF_THE_TEXT = re.compile(

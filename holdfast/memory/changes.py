@@ -21,9 +21,8 @@ from holdfast.memory.evaluation.stages import part, texts
 from holdfast.memory.memory import Memory, Told
 from holdfast.memory.record import LearnedLesson
 from holdfast.streams import Item
-from holdfast.streams.answer_matching import says
 from holdfast.streams.batches import fact_key, newest
-from holdfast.streams.item import same_answer
+from holdfast.streams.item import same_answer, says
 
 
 @dataclass(frozen=True)

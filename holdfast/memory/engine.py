@@ -24,8 +24,8 @@ from holdfast.model.adapter import (
     shape_on,
 )
 from holdfast.model.chat import ChatForm, chat_form
-from holdfast.model.context import context_of
 from holdfast.model.fingerprint import fingerprint
+from holdfast.model.layers import context_of
 from holdfast.model.load import load_model
 from holdfast.model.reading import PromptReader, Reading
 from holdfast.streams.item import clean, quoted

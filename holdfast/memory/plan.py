@@ -10,7 +10,7 @@ from holdfast.memory.wordings import left_out, wording
 from holdfast.streams import Item, QuestionRegistry, Stream, Task
 from holdfast.streams.batches import fact_key, fact_question, is_wording, latest
 from holdfast.streams.item import question_key, quoted, same_answer
-from holdfast.streams.registry import case_twins
+from holdfast.streams.stream import case_twins
 
 
 @dataclass(frozen=True)

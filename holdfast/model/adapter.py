@@ -12,9 +12,8 @@ from peft import LoraConfig, inject_adapter_in_model
 from peft.tuners.lora import LoraLayer
 from transformers.pytorch_utils import Conv1D
 
-from holdfast.model.load import maps_of_layers
+from holdfast.model.layers import layer_of, maps_of_layers
 from holdfast.model.lora import lora_layers, parameters_of
-from holdfast.model.targets import layer_of
 
 State = dict[str, torch.Tensor]  # "<module>.lora_A" [r, d_in], "<module>.lora_B" [d_out, r]
 _NAME = "default"

@@ -9,15 +9,13 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, DynamicCache
-from transformers.pytorch_utils import Conv1D
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from holdfast.core.errors import HoldfastError, reason_of
 from holdfast.model.check import check_all_weights_loaded, check_directory
 from holdfast.model.fetch import find
+from holdfast.model.layers import keeps_keys_and_values, maps_of_layers
 from holdfast.model.quiet import quiet
-from holdfast.model.targets import text_part
 
 
 def load_model(name: str | Path) -> tuple[Any, Any]:
@@ -84,44 +82,3 @@ def load_config(directory: Path) -> Any:
     check_directory(directory)
     with _loading("configuration", directory):
         return AutoConfig.from_pretrained(directory, local_files_only=True)
-
-
-def keeps_keys_and_values(model: Any) -> bool:
-    """Whether every layer of a model caches keys and values, so that none is recurrent."""
-    layers = DynamicCache(config=model.config.get_text_config()).layers
-    return not getattr(model, "_is_stateful", False) and all(
-        hasattr(layer, "keys") for layer in layers
-    )
-
-
-def maps_of_layers(model: Any) -> list[str]:
-    """The names of the linear maps in a model's decoder layers, in the model's order."""
-    name, layers = _decoder_layers(model)
-    return [
-        f"{name}.{inner}"
-        for inner, module in layers.named_modules()
-        if isinstance(module, nn.Linear | Conv1D)
-    ]
-
-
-def _decoder_layers(model: Any) -> tuple[str, nn.ModuleList]:
-    """The name of a model's list of decoder layers, and the list; an empty one if none is found."""
-    count = getattr(model.config.get_text_config(), "num_hidden_layers", None)
-    reads_text = set(text_part(model).modules())
-    for name, module in model.named_modules():
-        if isinstance(module, nn.ModuleList) and len(module) == count and module in reads_text:
-            return name, module
-    return "", nn.ModuleList()
-
-
-@contextlib.contextmanager
-def shallow(model: Any, count: int) -> Iterator[None]:
-    """Within the block, cut the model to its first ``count`` decoder layers."""
-    name, layers = _decoder_layers(model)
-    parent_name, _, attribute = name.rpartition(".")
-    parent = model.get_submodule(parent_name)
-    setattr(parent, attribute, layers[:count])
-    try:
-        yield
-    finally:
-        setattr(parent, attribute, layers)

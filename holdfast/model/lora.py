@@ -23,7 +23,7 @@ from transformers.pytorch_utils import Conv1D
 from holdfast.core.config import Config
 from holdfast.core.errors import HoldfastError, reason_of
 from holdfast.core.seeding import generator
-from holdfast.model.targets import target_maps
+from holdfast.model.layers import target_maps
 
 logger = logging.getLogger(__name__)
 

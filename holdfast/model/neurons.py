@@ -19,9 +19,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from holdfast.core.errors import HoldfastError
-from holdfast.model.load import maps_of_layers, shallow
+from holdfast.model.layers import layer_of, maps_of_layers, shallow
 from holdfast.model.reading import PromptReader, batches_by_length
-from holdfast.model.targets import layer_of
 
 # "<MLP>.gate", "<MLP>.up", "<MLP>.down": [neurons, d] each, the same number in every MLP.
 Neurons = Mapping[str, torch.Tensor]

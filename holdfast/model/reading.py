@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from transformers import DynamicCache
 
 from holdfast.model.chat import ChatForm
-from holdfast.model.load import shallow
+from holdfast.model.layers import shallow
 
 Layer = tuple[torch.Tensor, torch.Tensor]  # keys and values: [heads, tokens, d_head]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
@@ -10,17 +10,11 @@ from holdfast.model.chat import chat_form, turns
 from holdfast.streams.template import Form, Template
 
 
-class Stopping(Protocol):
-    """A model's tokenizer, and the tokens that end a generation."""
-
-    tokenizer: Any
-    stop_tokens: frozenset[int]
-
-
-def template_for(settings: Template.Config, model: Stopping) -> Template:
+def template_for(settings: Template.Config, model: Any) -> Template:
     """The template of the settings; in the chat form its end of a turn becomes a stop token.
 
-    Raises HoldfastError for the chat form if the model has no usable chat template.
+    model: has a ``tokenizer``, and ``stop_tokens`` that end a generation. Raises HoldfastError for
+    the chat form if the model has no usable chat template.
     """
     template = template_of(settings, model.tokenizer)
     if settings.form == "chat":

@@ -11,9 +11,8 @@ from holdfast.core.file_checks import regular
 from holdfast.core.files import write_text_atomically
 from holdfast.streams.item import Item, question_key, quoted
 from holdfast.streams.jsonl import json_object, lines_of
-from holdfast.streams.registry import QuestionRegistry
 from holdfast.streams.rows import row_of, values_of
-from holdfast.streams.stream import Task
+from holdfast.streams.stream import QuestionRegistry, Task
 
 FACTS_FILE = "facts.jsonl"
 WORDING_OF = "wording_of"  # key in an item's details: the question that it asks in other words

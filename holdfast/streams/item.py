@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,6 +102,28 @@ def same_answer(first: Item, second: Item) -> bool:
     """Whether two items have the same answer, whatever its Unicode normal form."""
     text, other = (unicodedata.normalize("NFC", item.answer) for item in (first, second))
     return text == other
+
+
+def folded(text: str) -> str:
+    """A text without case, in Unicode form NFKC, with single spaces and straight apostrophes."""
+    return " ".join(unicodedata.normalize("NFKC", text).replace("’", "'").casefold().split())
+
+
+def bare(text: str) -> str:
+    """A folded text without a full stop at its end."""
+    return folded(text).rstrip(". ")
+
+
+def says(reply: str, answers: Iterable[str]) -> bool:
+    """Whether any of ``answers`` occurs in a reply as whole words, in any case.
+
+    A number does not occur in a longer one: ``8`` is not in ``8.5``.
+    """
+    text = folded(reply)
+    return any(
+        re.search(rf"(?<!\w)(?<!\d[.,]){re.escape(folded(answer))}(?!\w|[.,]\d)", text)
+        for answer in answers
+    )
 
 
 def quoted(value: object, longest: int = 60) -> str:

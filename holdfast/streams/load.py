@@ -22,10 +22,9 @@ from holdfast.streams.hf_dataset import (
 )
 from holdfast.streams.item import Item, quoted
 from holdfast.streams.jsonl import read_jsonl
-from holdfast.streams.registry import case_twins
 from holdfast.streams.released import is_released, read_released
 from holdfast.streams.rows import NAMED_AS_KEYS, Columns, stream_of
-from holdfast.streams.stream import Stream, reorder
+from holdfast.streams.stream import Stream, case_twins, reorder
 from holdfast.streams.symbol_qa import symbol_qa
 from holdfast.streams.tables import TABLES, read_table, records_of
 

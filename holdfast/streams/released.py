@@ -22,8 +22,7 @@ from typing import Any
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import flush_directory, lock_directory, read_json
 from holdfast.streams.item import Item, clean, quoted
-from holdfast.streams.registry import QuestionRegistry
-from holdfast.streams.stream import Stream, Task, items_of
+from holdfast.streams.stream import QuestionRegistry, Stream, Task, items_of
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,7 @@ from typing import Any, TypeVar
 from holdfast.core.errors import HoldfastError
 from holdfast.core.file_checks import regular
 from holdfast.streams.item import Item, clean, quoted
-from holdfast.streams.registry import QuestionRegistry
-from holdfast.streams.stream import Stream, Task
+from holdfast.streams.stream import QuestionRegistry, Stream, Task
 
 KEYS = ("question", "answer", "aliases", "task", "id", "details")
 PARAPHRASES = "paraphrases"  # other wordings of the question, kept in the details

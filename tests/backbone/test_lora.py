@@ -13,8 +13,8 @@ from holdfast.backbone.curvature import mean_inputs
 from holdfast.backbone.model import Backbone
 from holdfast.backbone.sequences import collate
 from holdfast.core.errors import HoldfastError
+from holdfast.model.layers import target_maps
 from holdfast.model.lora import PAPER_TARGETS, LoraSettings, LoraWorkspace, with_lora
-from holdfast.model.targets import target_maps
 from tests.tiny import (
     draw_factors,
     exact_backbone,

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from holdfast.backbone.generation import nucleus
-from holdfast.backbone.generation.nucleus import nucleus_sample
+from holdfast.backbone.generation import sampling
+from holdfast.backbone.generation.sampling import nucleus_sample
 from tests.backbone.drawing import warped
 
 
@@ -59,17 +59,17 @@ def test_every_way_of_ranking_draws_the_same(top_p: float, ties: bool) -> None:
         logits = logits.bfloat16().float()
     noise = torch.rand(400, generator=torch.Generator().manual_seed(2))
     probabilities = logits.softmax(dim=1)
-    by_rank, inside = nucleus._draw_by_rank(probabilities, noise, top_p, 900)
+    by_rank, inside = sampling._draw_by_rank(probabilities, noise, top_p, 900)
     assert inside.all()
-    by_value, all_inside = nucleus._draw_by_value(probabilities, noise, top_p, 900)
+    by_value, all_inside = sampling._draw_by_value(probabilities, noise, top_p, 900)
     assert all_inside.all()
     assert torch.equal(by_value, by_rank)
     assert torch.equal(nucleus_sample(logits, noise, top_p, None), by_rank)
-    part, inside = nucleus._draw_by_rank(probabilities, noise, top_p, 256)
+    part, inside = sampling._draw_by_rank(probabilities, noise, top_p, 256)
     assert inside.any() == (top_p < 1)
     assert not inside.all()
     if not ties:  # which of several equal ones stand first is not fixed among the first ranks
         assert torch.equal(part[inside], by_rank[inside])
-    part, also_inside = nucleus._draw_by_value(probabilities, noise, top_p, 256)
+    part, also_inside = sampling._draw_by_value(probabilities, noise, top_p, 256)
     assert torch.equal(also_inside, inside)
     assert torch.equal(part[inside], by_rank[inside])

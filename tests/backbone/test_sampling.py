@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from holdfast.backbone.generation.nucleus import nucleus_sample
-from holdfast.backbone.generation.sampling import Sampling, sample_continuations
+from holdfast.backbone.generation.sampling import Sampling, nucleus_sample, sample_continuations
 from holdfast.backbone.model import Backbone
 from holdfast.core.seeding import generator
 from tests.backbone.drawing import warped

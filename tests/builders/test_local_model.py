@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, decoders, models
 from torch import Tensor
 from transformers import MistralConfig, MistralForCausalLM, PreTrainedTokenizerFast
 
-from holdfast.backbone.generation.nucleus import nucleus_sample
+from holdfast.backbone.generation.sampling import nucleus_sample
 from holdfast.backbone.generation.steps import CachedSteps
 from holdfast.backbone.load import load_backbone
 from holdfast.backbone.model import Backbone

@@ -30,7 +30,7 @@ from holdfast.memory.evaluation.result import (
 from holdfast.memory.evaluation.stages import exactly, generated, kept, unknown
 from holdfast.memory.evaluation.table import notes, table_rows
 from holdfast.streams import Item
-from holdfast.streams.answer_matching import says
+from holdfast.streams.item import says
 from tests.refused import line_of
 from tests.tiny import byte_tokenizer, tiny_llama
 

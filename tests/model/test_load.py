@@ -32,13 +32,8 @@ from holdfast.model import fingerprint as digests
 from holdfast.model import load
 from holdfast.model.fetch import fetch
 from holdfast.model.fingerprint import fingerprint
-from holdfast.model.load import (
-    keeps_keys_and_values,
-    load_config,
-    load_model,
-    maps_of_layers,
-    shallow,
-)
+from holdfast.model.layers import keeps_keys_and_values, maps_of_layers, shallow
+from holdfast.model.load import load_config, load_model
 from tests.model.standins import tiny_model, tiny_tokenizer, write_gguf
 from tests.refused import line_of
 from tests.tiny import tiny_gemma_of_images

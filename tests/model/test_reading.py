@@ -20,8 +20,8 @@ from holdfast.model.adapter import (
     state_of,
 )
 from holdfast.model.chat import chat_form
+from holdfast.model.layers import layer_of
 from holdfast.model.reading import PromptReader, Reading
-from holdfast.model.targets import layer_of
 from tests.model.chat_models import chat_gpt2, chat_llama, chat_tokenizer, exact
 
 MODELS = {"llama": chat_llama, "gpt2": chat_gpt2}

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from holdfast.model.fetch import fetch, find
-from holdfast.model.load import load_model, maps_of_layers
+from holdfast.model.layers import maps_of_layers
+from holdfast.model.load import load_model
 from tests.model.chat_models import plain_reply
 
 pytestmark = pytest.mark.real

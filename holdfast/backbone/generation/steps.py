@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -28,26 +28,6 @@ _TOLERANCE = 0.1
 _REFUSALS = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 # Whether each probed model's cache can be used; see `can_cache`.
 _can_cache: WeakKeyDictionary[Backbone, bool] = WeakKeyDictionary()
-
-
-class Steps(Protocol):
-    """Rows of tokens that grow by one token a call."""
-
-    def __call__(self, ids: Tensor) -> Tensor:
-        """Append ids [rows]; return the logits of what follows, [rows, vocabulary]."""
-        ...
-
-    def begin(self, prompts: Sequence[Sequence[int]]) -> Tensor:
-        """Prefill all but each prompt's last token; once, before any call.
-
-        prompts: token ids, a row each, none of them empty. Returns their last tokens, [rows], for
-        the first call.
-        """
-        ...
-
-    def keep(self, order: Tensor) -> None:
-        """Reorder: the new row i is the old row ``order[i]``; rows may be dropped or repeated."""
-        ...
 
 
 def steps_for(backbone: Backbone) -> Steps:
@@ -112,7 +92,7 @@ def bytes_per_token(model: Any) -> int:
 
 
 class CachedSteps:
-    """``Steps`` with the model's cache.
+    """Rows of tokens that grow by one token a call, with the model's cache.
 
     length: filled positions of the cache, the same for all rows; padding: how many of them are
     padding before each row's prompt, [rows]; None if no row has any.
@@ -126,10 +106,16 @@ class CachedSteps:
 
     @torch.no_grad()
     def __call__(self, ids: Tensor) -> Tensor:
+        """Append ids [rows]; return the logits of what follows, [rows, vocabulary]."""
         return self._backbone.logits(self._states(ids[:, None])[:, -1])
 
     @torch.no_grad()
     def begin(self, prompts: Sequence[Sequence[int]]) -> Tensor:
+        """Prefill all but each prompt's last token; once, before any call.
+
+        prompts: token ids, a row each, none of them empty. Returns their last tokens, [rows], for
+        the first call.
+        """
         ids, self.padding = _left_padded(self._backbone, prompts)
         rows, length = len(ids), ids.shape[1] - 1
         at_once = max(1, _PREFILLED_TOKENS // rows)
@@ -140,6 +126,7 @@ class CachedSteps:
         return ids[:, -1]
 
     def keep(self, order: Tensor) -> None:
+        """Reorder: the new row i is the old row ``order[i]``; rows may be dropped or repeated."""
         self._cache.reorder_cache(order)
         if self.padding is not None:
             self.padding = self.padding[order]
@@ -163,7 +150,7 @@ class CachedSteps:
 
 
 class UncachedSteps:
-    """``Steps`` that pass whole rows each time: slow, and correct for every causal model."""
+    """The same by passes over whole rows: slow, and correct for every causal model."""
 
     def __init__(self, backbone: Backbone) -> None:
         self._backbone = backbone
@@ -184,6 +171,9 @@ class UncachedSteps:
 
     def keep(self, order: Tensor) -> None:
         self._rows = [self._rows[row] for row in order.tolist()]
+
+
+Steps = CachedSteps | UncachedSteps
 
 
 def _left_padded(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from holdfast.model.load import shallow
+from holdfast.model.layers import shallow
 from holdfast.model.reading import UNREAD, AnswerLogits, PromptReader
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from holdfast.backbone.generation.nucleus import nucleus_sample
+from holdfast.backbone.generation.sampling import nucleus_sample
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_json, write_json

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from holdfast.anchors.divergences import divergence
 from holdfast.evaluation.text import everyday_passages
 from holdfast.memory.evaluation.asking import Report, Sides
-from holdfast.model.context import context_of
+from holdfast.model.layers import context_of
 
 _WINDOW = 512  # tokens
 _REPLIES_AT_ONCE = 4  # 132 tokens over a vocabulary of 49,152 are 52 MB of logits in float64

@@ -20,8 +20,8 @@ from holdfast.memory.evaluation.scoring import evenly, fraction
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import LESSONS
 from holdfast.model.fetch import find
-from holdfast.streams.answer_matching import bare, says
 from holdfast.streams.batches import FACTS_FILE
+from holdfast.streams.item import bare, says
 
 _TIMED = 20  # questions
 _DRIFT = 80  # replies over which KL is averaged

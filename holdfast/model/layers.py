@@ -1,10 +1,13 @@
-"""The linear maps of a model that LoRA adapts."""
+"""The decoder layers of a model: their linear maps, which of them LoRA adapts, their context."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
+from transformers import DynamicCache
 from transformers.pytorch_utils import Conv1D
 
 from holdfast.core.errors import HoldfastError
@@ -61,6 +64,15 @@ def text_part(model: Any) -> Any:
     return model if config is None or config.get_text_config() is config else model.get_decoder()
 
 
+def context_of(config: Any) -> int | None:
+    """The most tokens of a sequence; None if the configuration sets no limit.
+
+    config: of transformers; if it has one part for text and one for images, the text's counts.
+    """
+    limit: int | None = getattr(config.get_text_config(), "max_position_embeddings", None)
+    return limit or None
+
+
 def layer_of(name: str) -> int:
     """The number of a map's layer: the first number in its name, -1 if it has none."""
     return next((int(part) for part in name.split(".") if part.isdecimal()), -1)
@@ -71,3 +83,44 @@ def _width(module: Any) -> int:
     if isinstance(module, Conv1D):
         return int(min(module.weight.shape))
     return int(min(module.in_features, module.out_features))
+
+
+def keeps_keys_and_values(model: Any) -> bool:
+    """Whether every layer of a model caches keys and values, so that none is recurrent."""
+    layers = DynamicCache(config=model.config.get_text_config()).layers
+    return not getattr(model, "_is_stateful", False) and all(
+        hasattr(layer, "keys") for layer in layers
+    )
+
+
+def maps_of_layers(model: Any) -> list[str]:
+    """The names of the linear maps in a model's decoder layers, in the model's order."""
+    name, layers = _decoder_layers(model)
+    return [
+        f"{name}.{inner}"
+        for inner, module in layers.named_modules()
+        if isinstance(module, nn.Linear | Conv1D)
+    ]
+
+
+def _decoder_layers(model: Any) -> tuple[str, nn.ModuleList]:
+    """The name of a model's list of decoder layers, and the list; an empty one if none is found."""
+    count = getattr(model.config.get_text_config(), "num_hidden_layers", None)
+    reads_text = set(text_part(model).modules())
+    for name, module in model.named_modules():
+        if isinstance(module, nn.ModuleList) and len(module) == count and module in reads_text:
+            return name, module
+    return "", nn.ModuleList()
+
+
+@contextmanager
+def shallow(model: Any, count: int) -> Iterator[None]:
+    """Within the block, cut the model to its first ``count`` decoder layers."""
+    name, layers = _decoder_layers(model)
+    parent_name, _, attribute = name.rpartition(".")
+    parent = model.get_submodule(parent_name)
+    setattr(parent, attribute, layers[:count])
+    try:
+        yield
+    finally:
+        setattr(parent, attribute, layers)
