@@ -1,1 +1,1 @@
-"""The command line: one module for each verb, which parses, calls the library, and prints."""
+"""The command line: each verb parses, calls the library, and prints."""

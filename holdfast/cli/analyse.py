@@ -1,4 +1,4 @@
-"""`holdfast analyse`: tables and figures of what was learned."""
+"""`holdfast analyse` and `holdfast report`: tables, figures and a page of what was learned."""
 
 from __future__ import annotations
 
@@ -117,7 +117,6 @@ def _take(place: Path, analysis: Analysis, drawn: StudyFigures) -> None:
 
 
 def _write(place: Path, study: Study, analysis: Analysis) -> None:
-    """Write each table as CSV and JSON, all to analysis.md, and the cells they come from."""
     from holdfast.analysis.tables import json_rows, markdown
     from holdfast.core.files import write_text_atomically
 
@@ -139,3 +138,26 @@ def _write(place: Path, study: Study, analysis: Analysis) -> None:
             *(f"- {name}: {why}\n" for name, why in analysis.absent.items()),
         ]
     write_text_atomically(place / "analysis.md", "".join(parts))
+
+
+def report(
+    directories: Directories,
+    out: Annotated[Path | None, Option(help="The page; DIR/report.html if unsaid.")] = None,
+    title: Annotated[str | None, Option(help="Its title.")] = None,
+) -> None:
+    """Write one HTML page that works offline: tables, matrices, curves, provenance."""
+    print(write_report(*directories, out=out or beside(directories, "report.html"), title=title))
+
+
+def write_report(*directories: Path, out: Path | None = None, title: str | None = None) -> Path:
+    """Write the page of a study, by default into its first directory; return its path."""
+    from holdfast.core.files import make_folder
+
+    with loading("making the page"):
+        from holdfast.analysis.study import read_study
+        from holdfast.report.page import write_page
+
+        out = out or directories[0] / "report.html"
+        study = read_study(*directories)
+        make_folder(out.parent, parents=True)
+        return write_page(study, out, title=title)

@@ -79,10 +79,7 @@ def ask(
 
 
 def _answer_lines(memory: Memory, as_json: bool, taught_only: bool) -> int:
-    """Answer each line of standard input with one line; an error does not end the command.
-
-    Returns REFUSED if a line had an error, else NOT_TAUGHT if one was left unanswered, else 0.
-    """
+    """Answer each line of standard input with one line; the worst of their exit statuses."""
     statuses = {0}
     if isinstance(sys.stdin, io.TextIOWrapper):
         # A line that is not UTF-8 does not affect the others.
@@ -133,7 +130,6 @@ def _source_line(answer: Answer) -> str:
 
 
 def _untaught_line(memory: Memory, answer: Answer) -> str:
-    """The remark on an untaught question: what the model would say, and similar taught ones."""
     from holdfast.streams.item import quoted
 
     like = ", ".join(map(quoted, memory.nearest(answer.question)))
@@ -162,19 +158,17 @@ def _converse(memory: Memory, *, taught_only: bool) -> None:
 
 
 def respond(memory: Memory, line: str, *, taught_only: bool = False) -> str:
-    """The reply to a line of a conversation, which is a question or a command.
-
-    Raises HoldfastError for an unknown command or a bad fact.
-    """
+    """The reply to a line of a conversation, which is a question or a command."""
     text = line.strip()
     command, _, fact = text.partition(" ")
     if command == "/help":
         return _HELP
     if command == "/forgotten":
         missed = [item.question for item in memory.missed()]
+        if not missed:
+            return f"nothing; all {len(memory.learned)} facts are answered from the weights"
         more = [f"and {len(missed) - _MOST} more"] if len(missed) > _MOST else []
-        nothing = f"nothing; all {len(memory.learned)} facts are answered from the weights"
-        return "\n".join([*missed[:_MOST], *more]) or nothing
+        return "\n".join([*missed[:_MOST], *more])
     if command == "/teach":
         return _teach(memory, fact)
     if text.startswith("/"):

@@ -58,26 +58,18 @@ def capability(
         _check_backbone(backbone, out, after_task)
 
     with loading():
-        from holdfast.capability.run import (
-            measure,
-            plain_model,
-            questions,
-            suites,
-            trajectory_model,
-        )
+        from holdfast.capability import run
 
     names = [name.strip() for name in tasks.split(",") if name.strip()]
     with loading("reading the questions"):
-        asked = questions(suites(redux_errors), names, data_root, limit)
+        asked = run.questions(run.suites(redux_errors), names, data_root, limit)
     with loading("loading the model"):
-        models = [
-            plain_model(target, out)
-            if target in backbones and out is not None
-            else trajectory_model(Path(target), after_task, out)
-            for target in targets
-        ]
+        if backbones and out is not None:  # which is one
+            models = [run.plain_model(backbones[0], out)]
+        else:
+            models = [run.trajectory_model(Path(target), after_task, out) for target in targets]
     for model in models:
-        measure(model, asked, counting)
+        run.measure(model, asked, counting)
     for model in models:
         _print_scores(model, [question.suite.name for question in asked])
     for model in models:
@@ -112,12 +104,8 @@ def _print_scores(model: Model, suites: Sequence[str]) -> None:
         cells = [value, "-", items, str(row.extracted)]
         if row.bits_per_byte is not None:
             cells = ["-", value, items, "-"]
-        rows.append([row.suite, *cells, _change(row, past.get(row.suite))])
+        unmodified, change = past.get(row.suite), "-"
+        if unmodified is not None and unmodified.settings == row.settings:
+            change = f"{row.value - unmodified.value:+.3f}"
+        rows.append([row.suite, *cells, change])
     print_table(["suite", "score", "bits/byte", "items", "extracted", "change"], rows)
-
-
-def _change(row: CapabilityRow, before: CapabilityRow | None) -> str:
-    """The change from the unmodified backbone; ``-`` unless both have the same settings."""
-    if before is None or before.settings != row.settings:
-        return "-"
-    return f"{row.value - before.value:+.3f}"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.cli.analyse import write_report
 from holdfast.cli.fetch import made_ready
 from holdfast.cli.progress import WorkBars, loading, showing
-from holdfast.cli.report import write_report
 from holdfast.cli.run import matrix_text, print_summary
 from holdfast.core.errors import HoldfastError
 from holdfast.recipes import recipe
@@ -117,11 +117,7 @@ def _accepted(naive: RecallMatrix, composed: RecallMatrix, lasting: RecallMatrix
 
 
 def _show_memory(out: Path) -> None:
-    """Teach a real chat model ten facts, ask them in other words, and ask what it knew before.
-
-    If the model cannot be had, only say so. Raises HoldfastError if the directory holds something
-    else.
-    """
+    """Teach a real chat model ten facts, if it can be had; ask them, and what it knew before."""
     name = "smollm2"
     try:
         made_ready(name)

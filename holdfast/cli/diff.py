@@ -10,7 +10,7 @@ from typer import Argument, Option
 from holdfast.cli.fetch import opened_memory
 from holdfast.cli.printing import json_line
 from holdfast.cli.progress import WorkBars, loading
-from holdfast.cli.verbs import MemoryPath
+from holdfast.cli.verbs import Everyday, MemoryPath
 from holdfast.core.errors import HoldfastError
 from holdfast.memory.record import require_memory
 
@@ -31,9 +31,7 @@ def diff(
     facts_only: Annotated[
         bool, Option("--facts-only", help="Compare the lists; ask nothing.")
     ] = False,
-    everyday: Annotated[
-        Path | None, Option(help="JSON lines {question, answers}; 240 come along.")
-    ] = None,
+    everyday: Everyday = None,
     limit: Annotated[int | None, Option(min=1, help="Everyday questions at most.")] = None,
     out: Annotated[Path | None, Option(help="Folder for a page with a picture, and JSON.")] = None,
     as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
@@ -46,7 +44,20 @@ def diff(
         raise HoldfastError("give OTHER, a later memory, or --since LESSON; one of the two")
     for directory in filter(None, (memory, other)):
         require_memory(directory)
-    changes = _changes(memory, other, since, None if facts_only else (everyday, limit))
+    with loading():
+        from holdfast.memory.changes import after_lesson, now
+        from holdfast.memory.changes import changes as compare
+        from holdfast.memory.evaluation.probes import everyday_questions
+        from holdfast.memory.evaluation.scoring import evenly
+        from holdfast.memory.memory import Memory
+
+    open_memory = Memory if facts_only else opened_memory
+    first = open_memory(memory)
+    before = now(first) if since is None else after_lesson(first, since)
+    after = now(first if other is None else open_memory(other))
+    questions = [] if facts_only else evenly(everyday_questions(everyday), limit)
+    with WorkBars() as report:
+        changes = compare(before, after, questions, report)
     if out is not None:
         from holdfast.report.changes import write_changes
 
@@ -59,31 +70,6 @@ def diff(
         print(out)
 
 
-def _changes(
-    directory: Path,
-    other: Path | None,
-    since: int | None,
-    asking: tuple[Path | None, int | None] | None,
-) -> Changes:
-    with loading():
-        from holdfast.memory.changes import after_lesson, now
-        from holdfast.memory.changes import changes as compare
-        from holdfast.memory.evaluation.probes import everyday_questions
-        from holdfast.memory.evaluation.scoring import evenly
-        from holdfast.memory.memory import Memory
-
-    open_memory = Memory if asking is None else opened_memory
-    first = open_memory(directory)
-    if other is not None:
-        before, after = now(first), now(open_memory(other))
-    else:
-        assert since is not None
-        before, after = after_lesson(first, since), now(first)
-    questions = [] if asking is None else evenly(everyday_questions(asking[0]), asking[1])
-    with WorkBars() as report:
-        return compare(before, after, questions, report)
-
-
 def _lines(changes: Changes) -> list[str]:
     facts = changes.facts
     lines = [
@@ -91,11 +77,10 @@ def _lines(changes: Changes) -> list[str]:
         f"facts: {len(facts.added)} added, {len(facts.corrected)} corrected, "
         f"{len(facts.forgotten)} forgotten, {facts.unchanged} unchanged",
     ]
-    added = [f"+ {fact.question} {fact.answer}" for fact in facts.added]
+    lines += _some([f"+ {fact.question} {fact.answer}" for fact in facts.added])
     corrected = [f"~ {was.question} {was.answer} -> {now.answer}" for was, now in facts.corrected]
-    forgotten = [f"- {fact.question} {fact.answer}" for fact in facts.forgotten]
-    for group in (added, corrected, forgotten):
-        lines += _some(group)
+    lines += _some(corrected)
+    lines += _some([f"- {fact.question} {fact.answer}" for fact in facts.forgotten])
     answers = changes.answers
     if answers is None:
         return lines
@@ -103,9 +88,7 @@ def _lines(changes: Changes) -> list[str]:
         f"everyday questions: {answers.before} of {answers.asked} right before, {answers.after} "
         f"now; {len(answers.others)} answered otherwise"
     )
-    lines += _some(
-        [f"~ {change.question} {change.before} -> {change.after}" for change in answers.others]
-    )
+    lines += _some([f"~ {one.question} {one.before} -> {one.after}" for one in answers.others])
     if answers.bits is None:
         lines.append("plain text is read by the untouched model, so that is unchanged")
     else:

@@ -29,11 +29,8 @@ if TYPE_CHECKING:
     from holdfast.learning.config import RunConfig
 
 _say = partial(say, width=17)  # of the longest name, and a space
-_UNITS = {"": 2**30} | {
-    f"{letter}{unit}": base ** (place + 2)
-    for place, letter in enumerate("mgt")
-    for unit, base in (("", 2**10), ("ib", 2**10), ("b", 10**3))
-}
+_UNITS = {"": 2**30, "m": 2**20, "mib": 2**20, "mb": 10**6, "g": 2**30, "gib": 2**30}
+_UNITS |= {"gb": 10**9, "t": 2**40, "tib": 2**40, "tb": 10**12}
 # Settings that reduce the memory of a phase; _print_numbers has those of all other phases.
 _SMALLER = {
     "evaluation": "a smaller evaluation.tokens_in_cache or evaluation.tokens_per_batch",
@@ -124,9 +121,8 @@ def _complaint(requirement: Requirement) -> str | None:
 
 
 def _pip_install(*requirements: Requirement) -> str:
-    return shlex.join(
-        ["pip", "install", *(need.name + str(need.specifier) for need in requirements)]
-    )
+    needs = [need.name + str(need.specifier) for need in requirements]
+    return shlex.join(["pip", "install", *needs])
 
 
 def _extra(members: list[Requirement]) -> str:
@@ -137,7 +133,6 @@ def _extra(members: list[Requirement]) -> str:
 
 
 def _print_plugins() -> None:
-    """Print the installed plug-ins, and which of them cannot be loaded."""
     from holdfast.core import plugins
 
     for group in (plugins.ANCHOR_GROUP, plugins.ALLOCATION_GROUP, plugins.STREAMS):
@@ -177,7 +172,6 @@ def _embedded() -> Backbone | None:
 
 
 def _print_models() -> None:
-    """Print where each model with a short name is, or how to fetch it."""
     from holdfast.model.catalogue import CATALOGUE
     from holdfast.model.fetch import find
 
@@ -192,7 +186,6 @@ def _print_models() -> None:
 
 
 def _print_fast_paths(backbone: Backbone) -> None:
-    """Print which fast paths a run takes on this machine."""
     import torch
 
     from holdfast.backbone.generation.steps import can_cache
@@ -215,10 +208,7 @@ def _print_fast_paths(backbone: Backbone) -> None:
 def _print_prediction(
     words: list[str], named: list[str], device: str | None, memory: str | None, *, as_json: bool
 ) -> None:
-    """Print a run's memory by phase, time and disk; HoldfastError for what a run would refuse.
-
-    words: a recipe's name, if any, and overrides; named: more overrides; memory: of the device.
-    """
+    """Print a run's memory by phase, time and disk. words: a recipe, if any, and overrides."""
     available = None if memory is None else bytes_of(memory)
     recipe, overrides = ("paper", words) if not words or "=" in words[0] else (words[0], words[1:])
     values = configuration(recipe, dataset_of(overrides))
@@ -234,7 +224,7 @@ def _print_prediction(
 
 
 def bytes_of(text: str) -> int:
-    """The bytes that ``24GiB``, ``24GB`` or ``24`` (GiB) name; HoldfastError for other text."""
+    """The bytes that ``24GiB``, ``24GB`` or ``24`` (GiB) name."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
     size = float(match[1]) * _UNITS.get(match[2], math.inf) if match else math.inf
     if not math.isfinite(size):

@@ -1,19 +1,20 @@
-"""`holdfast evaluate`: what a memory knows and costs."""
+"""`holdfast evaluate` and `evaluate-edits`: what a memory knows and costs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Option
+from typer import Argument, Option
 
 from holdfast.cli.fetch import opened_memory
+from holdfast.cli.learn import model_of
 from holdfast.cli.printing import json_line, print_table
 from holdfast.cli.progress import WorkBars, loading
-from holdfast.cli.verbs import MemoryPath
-from holdfast.memory.record import require_memory
+from holdfast.cli.verbs import Everyday, MemoryPath
+from holdfast.memory.record import is_memory, require_memory
 
 if TYPE_CHECKING:
     from holdfast.memory.evaluation.result import MemoryEvaluation
@@ -27,9 +28,7 @@ def evaluate(
     probes: Annotated[
         Path | None, Option(help="JSON lines with further questions about taught facts.")
     ] = None,
-    everyday: Annotated[
-        Path | None, Option(help="JSON lines {question, answers}; 240 come along.")
-    ] = None,
+    everyday: Everyday = None,
     limit: Annotated[int | None, Option(min=1, help="Questions of each kind at most.")] = None,
     out: Annotated[
         Path | None, Option(help="Folder for the numbers, a picture and all answers.")
@@ -41,43 +40,89 @@ def evaluate(
     With --out the same command continues where it was stopped.
     """
     require_memory(memory)
-    evaluation = _measured(memory, probes, everyday, limit, out)
-    if as_json:
-        print(json_line(evaluation.values()))
-    else:
-        from holdfast.memory.evaluation.table import about_line, notes, table_rows
+    with loading():
+        from holdfast.memory.evaluation.measure import evaluate as measure
+        from holdfast.memory.evaluation.probes import everyday_questions, probes_of, with_probes
 
-        print(about_line(evaluation))
-        print_table(["", "of", "memory", "weights", "list"], table_rows(evaluation))
-        print("\n".join(notes(evaluation)))
+    opened = opened_memory(memory)
+    questions = probes_of(opened.learned)
+    if probes is not None:
+        questions = with_probes(questions, probes)
+    common = everyday_questions(everyday)
+    with loading(f"loading {opened.model}"):
+        opened.load()
+
+    evaluation = _in_stages(out, partial(measure, opened, questions, common, limit))
     if out is not None:
         from holdfast.report.bars import plot_evaluation
         from holdfast.report.figures import save
 
         save(plot_evaluation(evaluation.values()), out / "evaluation")
-        if not as_json:
-            print(out)
+    _print(evaluation, out, as_json=as_json)
 
 
-def _measured(
-    directory: Path, probes: Path | None, everyday: Path | None, limit: int | None, out: Path | None
-) -> MemoryEvaluation:
+def evaluate_edits(
+    memory: MemoryPath,
+    edits: Annotated[
+        Path,
+        Argument(
+            metavar="EDITS",
+            help="A file of CounterFact, zsRE, MQuAKE or KnowEdit, or ParaRel's folder.",
+        ),
+    ],
+    limit: Annotated[
+        int | None, Option(min=1, help="Cases from the first; of ParaRel how many are drawn.")
+    ] = None,
+    seed: Annotated[int, Option(min=0, help="Of the draw from ParaRel.")] = 0,
+    everyday: Everyday = None,
+    model: Annotated[str | None, Option(help="Of a new memory.", show_default="smollm2")] = None,
+    out: Annotated[Path | None, Option(help="Folder for the numbers and all answers.")] = None,
+    as_json: Annotated[bool, Option("--json", help="Print JSON, not a table.")] = False,
+) -> None:
+    """Teach a new memory a set of edits, and measure it as editors are, by real generation.
+
+    A memory that exists must have learned them already. The same command continues.
+    """
     with loading():
-        from holdfast.memory.evaluation.measure import evaluate as measure
-        from holdfast.memory.evaluation.probes import everyday_questions, probes_of, with_probes
+        from holdfast.memory.evaluation.edit_sets import read_edits
+        from holdfast.memory.evaluation.edits import LABELS
+        from holdfast.memory.evaluation.edits import evaluate_edits as measure
+        from holdfast.memory.evaluation.probes import everyday_questions
 
-    memory = opened_memory(directory)
-    questions = probes_of(memory.learned)
-    if probes is not None:
-        questions = with_probes(questions, probes)
-    common = everyday_questions(everyday)
-    with loading(f"loading {memory.model}"):
-        memory.load()
+    edited, common = read_edits(edits, limit, seed), everyday_questions(everyday)
+    fresh = not is_memory(memory)
+    opened = opened_memory(memory, model_of(memory, model), load=True)
+    # A killed command left all edits on file; learn those that are not learned yet.
+    if fresh or opened.horizon < len(opened.tasks):
+        with WorkBars() as report:
+            opened.learn(edited.stream(), report=report)
 
-    return evaluate_in_stages(out, partial(measure, memory, questions, common, limit))
+    evaluation = _in_stages(out, partial(measure, opened, edited, common))
+    _print(evaluation, out, LABELS, f"{edited.name}: ", as_json=as_json)
 
 
-def evaluate_in_stages(
+def _print(
+    evaluation: MemoryEvaluation,
+    out: Path | None,
+    labels: Sequence[tuple[str, str, str]] | None = None,
+    title: str = "",
+    *,
+    as_json: bool,
+) -> None:
+    from holdfast.memory.evaluation import table
+
+    if as_json:
+        print(json_line(evaluation.values()))
+        return
+    print(title + table.about_line(evaluation))
+    rows = table.table_rows(evaluation, labels or table.LABELS)
+    print_table(["", "of", "memory", "weights", "list"], rows)
+    print("\n".join(table.notes(evaluation)))
+    if out is not None:
+        print(out)
+
+
+def _in_stages(
     out: Path | None, work: Callable[[WorkBars, Before, Keep], MemoryEvaluation]
 ) -> MemoryEvaluation:
     """Do an evaluation's work with progress bars; keep each finished stage in ``out``, if given."""
@@ -98,7 +143,6 @@ def evaluate_in_stages(
         with WorkBars() as report:
             return work(report, before, keep)
     except KeyboardInterrupt as stop:
-        stop.add_note(
-            f"{stages} measures are kept in {out}" if out else "nothing is kept without --out DIR"
-        )
+        kept = f"{stages} measures are kept in {out}"
+        stop.add_note(kept if out else "nothing is kept without --out DIR")
         raise

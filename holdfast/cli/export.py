@@ -62,21 +62,13 @@ def export(
 
     if push is not None:
         check_repository(push)
+    where = {"before": before, "after": after, "repository": push}
     with loading(f"writing and checking {out}" if check else f"writing {out}"):
         checked: object
         if of_memory:
             checked = export_memory(directory, to, out, checked=check)
         else:
-            checked = write(
-                directory,
-                to,
-                out,
-                after_task,
-                before=before,
-                after=after,
-                checked=check,
-                repository=push,
-            )
+            checked = write(directory, to, out, after_task, checked=check, **where)
     if checked is not None:
         print(checked)
     print(out)

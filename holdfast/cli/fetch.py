@@ -62,17 +62,17 @@ def opened_memory(directory: Path, model: str = "smollm2", *, load: bool = False
 @contextmanager
 def fetch_bars() -> Iterator[Report]:
     """Yield report(done, total, label), in bytes: it draws bars, or prints a line if total is 0."""
-    last_drawn: tuple[str, int] = "", -1
-
+    drawn: tuple[str, int] | None = None  # a log gets one line for the last megabyte
     with WorkBars() as bars:
 
         def report(done: int, total: int, label: str) -> None:
-            nonlocal last_drawn
+            nonlocal drawn
+            megabytes = round(done / _MB)
             if total == 0:
                 bars.close()
                 print(f"fetch: {label}", file=sys.stderr, flush=True)
-            elif last_drawn != (label, round(done / _MB)):
-                last_drawn = label, round(done / _MB)
-                bars(f"fetch: {label}, MB", round(done / _MB), round(total / _MB))
+            elif drawn != (label, megabytes):
+                drawn = label, megabytes
+                bars(f"fetch: {label}, MB", megabytes, round(total / _MB))
 
         yield report

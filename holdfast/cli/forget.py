@@ -81,7 +81,7 @@ def forget(
 
 
 def _chosen(memory: Memory, task: str | None, where: Sequence[str]) -> list[str]:
-    """The questions of all facts, or of those of the batch ``task``, that have every value.
+    """The questions of all facts, or of the batch ``task``, that have every value of ``where``.
 
     A corrected fact has the values of all its versions, since its former answers are still on file.
     """
@@ -106,14 +106,15 @@ def _chosen(memory: Memory, task: str | None, where: Sequence[str]) -> list[str]
         key, equals, value = text.partition("=")
         if not equals:
             raise HoldfastError(f"--where {text!r:.60}: give KEY=VALUE, as in --where source=notes")
-        values_by_fact = [_values(versions[fact_key(fact)], key) for fact in facts]
-        chosen = [
-            fact
-            for fact, had in zip(facts, values_by_fact, strict=True)
-            if value in had or (key == "source" and any(is_page_of(text, value) for text in had))
-        ]
+        chosen = []
+        values: set[str] = set()  # of all facts that are left
+        for fact in facts:
+            had = _values(versions[fact_key(fact)], key)
+            values |= had
+            if value in had or (key == "source" and any(is_page_of(page, value) for page in had)):
+                chosen.append(fact)
         if not chosen:
-            hint = _hint(key, facts, values_by_fact)
+            hint = _hint(key, facts, sorted(values))
             raise HoldfastError(f"--where {text!r:.60}: no such fact; {hint}")
         facts = chosen
     return [fact.question for fact in facts]
@@ -129,8 +130,7 @@ def _values(versions: Sequence[Item], key: str) -> set[str]:
     return values
 
 
-def _hint(key: str, facts: Sequence[Item], values_by_fact: Sequence[set[str]]) -> str:
-    values = sorted(set().union(*values_by_fact))
+def _hint(key: str, facts: Sequence[Item], values: Sequence[str]) -> str:
     if values:
         return f"they have {key} {'; '.join(values[:_MOST])}{'; ...' * (len(values) > _MOST)}"
     keys = sorted({key for fact in facts for key in fact.details})
@@ -158,6 +158,5 @@ def _show(outcome: Forgetting, *, dry_run: bool) -> None:
         elif dry_run:
             print(f"{count} would be learned again, with {others}")
         else:
-            print(
-                f"{count} learned again: {outcome.answered} of {others} answered from the weights"
-            )
+            answered = f"{outcome.answered} of {others} answered from the weights"
+            print(f"{count} learned again: {answered}")

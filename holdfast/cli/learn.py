@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
 
-from holdfast.cli.documents import check_goes_on, facts_of_documents, is_document
 from holdfast.cli.fetch import fetch_bars, opened_memory
 from holdfast.cli.printing import json_line
 from holdfast.cli.progress import WorkBars, counting, loading
-from holdfast.cli.verbs import MemoryPath, texts_in
+from holdfast.cli.verbs import TEXTS, MemoryPath
 from holdfast.core.errors import HoldfastError, InUseError
 from holdfast.memory.record import is_memory, read_record, require_memory
 
 if TYPE_CHECKING:
+    from holdfast.memory.documents import Proposed
     from holdfast.memory.memory import Memory
     from holdfast.streams import Stream
 
@@ -109,7 +110,7 @@ def learn(
     ] = False,
 ) -> None:
     """Teach facts to a memory, new or existing. The same command continues where it was stopped."""
-    source = source_of([] if facts is None else [facts, *(answer or [])], texts_in(ctx))
+    source = source_of([] if facts is None else [facts, *(answer or [])], ctx.meta[TEXTS])
 
     with loading():
         from holdfast.memory.facts import STANDARD_INPUT, stream_from
@@ -142,8 +143,7 @@ def learn(
 def source_of(arguments: Sequence[str], texts: int = 0) -> str | list[tuple[str, str]] | None:
     """The source of facts, or the one fact, in ``[FACTS | QUESTION ANSWER]``; None without these.
 
-    texts: how many of the last arguments stood after ``--``; they are no files. Raises
-    HoldfastError for a question without an answer, and for more arguments than these.
+    texts: how many of the last arguments stood after ``--``, which are no files.
     """
     if not arguments:
         return None
@@ -172,7 +172,6 @@ def source_of(arguments: Sequence[str], texts: int = 0) -> str | list[tuple[str,
 
 
 def _is_source(text: str) -> bool:
-    """Whether a text is ``-``, for standard input, or an existing path."""
     try:
         return text == "-" or (bool(text) and Path(text).exists())  # Path("") exists, as Path(".")
     except (OSError, ValueError):  # not a possible path
@@ -180,10 +179,7 @@ def _is_source(text: str) -> bool:
 
 
 def model_of(memory: Path, model: str | None) -> str:
-    """The name of a memory's model; of a new memory, ``model``, or the default if that is None.
-
-    Raises HoldfastError if the memory has another model than ``model``.
-    """
+    """The name of a memory's model; of a new memory, ``model``, or the default if that is None."""
     from holdfast.memory.default_model import default_model
     from holdfast.memory.listing import check_free
     from holdfast.model.fetch import lasting_name
@@ -191,22 +187,20 @@ def model_of(memory: Path, model: str | None) -> str:
     if is_memory(memory):
         recorded = read_record(memory).model
         if model is not None and lasting_name(model) != recorded:
-            raise HoldfastError(
-                f"{memory}: is a memory of {recorded}, not of {model}; leave --model out"
-            )
+            message = f"is a memory of {recorded}, not of {model}; leave --model out"
+            raise HoldfastError(f"{memory}: {message}")
         return recorded
     check_free(memory)  # before anything is fetched
     if model is None:
         with fetch_bars() as report:
             model, reason = default_model(report)
         if reason:
-            line = f"model: {model}, a toy of 3 million parameters, since {reason}"
-            print(line, file=sys.stderr)
+            toy = "a toy of 3 million parameters"
+            print(f"model: {model}, {toy}, since {reason}", file=sys.stderr)
     return model
 
 
 def _worded(memory: Memory, facts: Stream, count: int, writer: str | None) -> Stream:
-    """The facts, each with ``count`` other wordings, by rules or by ``writer``'s model."""
     if writer is None:
         return memory.worded(facts, count)
     if not count:
@@ -225,19 +219,17 @@ def _file_facts(memory: Memory, facts: Stream | None, *, again: bool, as_json: b
     from holdfast.memory.telling import notice_lines
 
     filed = memory.write_facts(facts, again=again)
-    numbers = filed.lessons
-    if numbers:
+    if filed.lessons:
         start_learning(memory.directory)
     if as_json:
-        state = "waiting" if numbers else "learned"
-        notices = list(filed.notices)
-        print(json_line({"lessons": list(numbers), "state": state, "notices": notices}))
+        state = "waiting" if filed.lessons else "learned"
+        print(json_line({"lessons": filed.lessons, "state": state, "notices": filed.notices}))
         return
     for line in notice_lines(filed.notices):
         print(line, file=sys.stderr)
-    for number in numbers:
+    for number in filed.lessons:
         print(f"lesson {number}")
-    if numbers:
+    if filed.lessons:
         print(f"holdfast lessons {memory.directory} says how far it is", file=sys.stderr)
     else:
         print("nothing new; all facts are learned already")
@@ -246,7 +238,6 @@ def _file_facts(memory: Memory, facts: Stream | None, *, again: bool, as_json: b
 def _learn_facts(
     memory: Memory, facts: Stream | None, *, again: bool, wait: bool, as_json: bool
 ) -> None:
-    """Teach facts and print what was learned."""
     from holdfast.memory.telling import outcome_lines, outcome_values
 
     # With --wait, the model is loaded only after another process's lesson has ended.
@@ -269,3 +260,92 @@ def _learn_facts(
     else:
         print("\n".join(outcome_lines(outcome)))
         print(memory.directory)
+
+
+def is_document(source: object) -> bool:
+    """Whether a source is a document, or a folder of them, from which a model proposes facts."""
+    from holdfast.builders import documents
+    from holdfast.streams.load import is_stored_stream
+
+    if not isinstance(source, str) or source == "-":
+        return False
+    path = Path(source)
+    if not path.exists() and path.suffix.lower() in documents.SUFFIXES:
+        raise HoldfastError(f"{path}: no such file; give a document, or a folder of them")
+    return path.exists() and not is_stored_stream(path) and documents.is_document(path)
+
+
+def check_goes_on(source: object, review: Path | None, *, document: bool, yes: bool) -> None:
+    """Raise HoldfastError unless a document has --review or --yes, and any other source neither."""
+    if not document:
+        if review is not None or yes:
+            folder = isinstance(source, str) and Path(source).is_dir()
+            no = f"{source} has none in it" if folder else "leave them out"
+            raise HoldfastError(f"--review and --yes are for documents; {no}")
+        return
+    if review is not None and yes:
+        raise HoldfastError("--review learns nothing and --yes learns at once; give one of them")
+    if review is None and not yes:
+        raise HoldfastError(
+            f"{source}: facts of a document are proposed by a model; give --review FACTS.csv to "
+            "read them first, or --yes to learn them at once"
+        )
+    if review is not None and review.suffix.lower() != ".csv":
+        raise HoldfastError(f"--review {review}: is a CSV table; give it a name that ends in .csv")
+    if review is not None and review.exists():
+        raise HoldfastError(f"--review {review}: exists; move it, or give another name")
+
+
+def facts_of_documents(
+    memory: Memory, source: str, writer: str | None, review: Path | None, *, as_json: bool
+) -> Stream | None:
+    """The new facts that a model proposes, to be learned; None if written to ``review``."""
+    from holdfast.memory.documents import write_review
+
+    proposed = _proposed_facts(memory, source, writer)
+    if review is not None and (proposed.new or proposed.contradicting):
+        write_review(proposed, review)
+    elif review is not None:
+        print("nothing new is proposed, so no table is written", file=sys.stderr)
+        review = None
+    if as_json and (review is not None or not proposed.new):
+        values = {"review": None if review is None else str(review), **proposed.counts()}
+        print(json_line(values))
+    else:
+        print("\n".join(proposed.lines()), file=sys.stderr)
+    if review is None:
+        return proposed.stream(Path(source).name) if proposed.new else None
+    if not as_json:
+        print(f"to learn them: holdfast learn {memory.directory} {review}", file=sys.stderr)
+        print(review)
+    return None
+
+
+def _proposed_facts(memory: Memory, source: str, writer: str | None) -> Proposed:
+    """What a model proposes, beside what is on file; kept in the cache, so a call continues."""
+    with loading():
+        from holdfast.builders.documents import passages as read_passages
+        from holdfast.builders.endpoint import Endpoint
+        from holdfast.builders.load import text_model
+        from holdfast.builders.prompting import Completing, PromptForm, Writing
+        from holdfast.builders.proposals import Proposer
+        from holdfast.memory.contradictions import taken_for
+        from holdfast.memory.documents import PROPOSALS, sorted_out
+        from holdfast.model.cache import cache_directory
+        from holdfast.model.fetch import fetch
+
+    passages = read_passages(Path(source), _say_left_out)
+    with loading(f"loading {writer or memory.model}"):
+        model = text_model(writer if writer is not None else str(fetch(memory.model)))
+    form: PromptForm = Writing() if isinstance(model, Endpoint) else Completing()
+    with counting("reading", at_once=True) as report:
+        proposer = Proposer(model, form, cache_directory() / PROPOSALS, memory.seed)
+        proposed = proposer.propose(passages, report)
+    del model, proposer  # the memory loads its own
+    facts = memory.facts
+    with loading("comparing with what is on file"):
+        return sorted_out(proposed, facts, len(passages), partial(taken_for, memory.answerer))
+
+
+def _say_left_out(file: Path) -> None:
+    print(f"{file}: has no text, so it is left out; a scan needs OCR first", file=sys.stderr)

@@ -48,11 +48,9 @@ def _numbers(which: str) -> range | None:
     """The lesson numbers that ``--cancel`` names; None for all that are not learned."""
     if which == "all":
         return None
-    first, dash, last = which.partition("-")
-    last = last if dash else first
-    are_numbers = all(re.fullmatch("[0-9]{1,18}", text) for text in (first, last))
-    if are_numbers and int(first) <= int(last):
-        return range(int(first), int(last) + 1)
+    match = re.fullmatch("([0-9]{1,18})(?:-([0-9]{1,18}))?", which)
+    if match and int(match[1]) <= int(match[2] or match[1]):
+        return range(int(match[1]), int(match[2] or match[1]) + 1)
     raise HoldfastError(f"--cancel: {which!r:.40} is no lesson; give 3, 3-9 or all")
 
 

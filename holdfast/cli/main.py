@@ -20,7 +20,7 @@ if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME"} & set(os.environ):
 try:
     import typer
 
-    from holdfast.cli.analyse import analyse
+    from holdfast.cli.analyse import analyse, report
     from holdfast.cli.ask import ask
     from holdfast.cli.capability import capability
     from holdfast.cli.check_plugin import check_plugin
@@ -28,25 +28,19 @@ try:
     from holdfast.cli.demo import demo
     from holdfast.cli.diff import diff
     from holdfast.cli.doctor import doctor
-    from holdfast.cli.evaluate import evaluate
-    from holdfast.cli.evaluate_edits import evaluate_edits
+    from holdfast.cli.evaluate import evaluate, evaluate_edits
     from holdfast.cli.export import export
     from holdfast.cli.fetch import fetch
     from holdfast.cli.forget import forget
     from holdfast.cli.items import items
     from holdfast.cli.learn import learn
     from holdfast.cli.lessons import lessons
-    from holdfast.cli.mcp import mcp
-    from holdfast.cli.merge import merge
-    from holdfast.cli.push import pull, push
-    from holdfast.cli.recipes import recipes
-    from holdfast.cli.report import report
-    from holdfast.cli.run import run
-    from holdfast.cli.search import search
-    from holdfast.cli.serve import serve
+    from holdfast.cli.run import recipes, run
+    from holdfast.cli.serve import mcp, serve
     from holdfast.cli.shares import shares
+    from holdfast.cli.sharing import merge, pull, push
     from holdfast.cli.stream import convert, inspect, symbol_qa
-    from holdfast.cli.suite import suite
+    from holdfast.cli.study import search, suite
     from holdfast.cli.verbs import Verb, VerbGroup, Verbs
 except KeyboardInterrupt:  # before any verb runs
     sys.stderr.write("holdfast: interrupted; the same command continues\n")
@@ -71,9 +65,8 @@ for _verb in (
     *(capability, evaluate, evaluate_edits, export, fetch, recipes, check_plugin, doctor, demo),
 ):
     app.command(cls=Verb)(_verb)
-stream.command(cls=Verb)(symbol_qa)
-stream.command(cls=Verb)(convert)
-stream.command(cls=Verb)(inspect)
+for _stream_verb in (symbol_qa, convert, inspect):
+    stream.command(cls=Verb)(_stream_verb)
 app.add_typer(stream)
 
 

@@ -1,9 +1,8 @@
 r"""Makes everything that the commands print safe for a terminal.
 
-A fact, an answer or a name may hold control sequences, which move the cursor or write elsewhere,
-and marks that reverse the direction of text. They are printed as escapes like ``\u001b``, which
-JSON readers decode, so JSON output stays exact. If standard output is not UTF-8, JSON is in ASCII,
-and other text that cannot be encoded ends the command.
+Control sequences and marks that reverse the direction of text, as a fact may hold, are printed as
+escapes like ``\u001b``, which JSON readers decode. If standard output is not UTF-8, JSON is in
+ASCII, and other text that cannot be encoded ends the command.
 """
 
 from __future__ import annotations
@@ -17,6 +16,8 @@ from typing import Any, TextIO, cast
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
 
 from holdfast.core.errors import HoldfastError
 
@@ -46,10 +47,7 @@ def cannot_show(error: UnicodeEncodeError) -> HoldfastError:
 
 
 class SafeStream:
-    """A text stream that writes :func:`escaped` text to another stream.
-
-    drawn: write all text as it is. Raises HoldfastError for text that the other cannot encode.
-    """
+    """Writes :func:`escaped` text to another stream, or text as it is if it is ``drawn``."""
 
     def __init__(self, stream: TextIO, *, drawn: bool = False) -> None:
         self.raw = stream
@@ -75,7 +73,7 @@ class SafeStream:
 
 @contextmanager
 def safe_output() -> Iterator[None]:
-    """Escape all that is printed during the block; a :class:`SafeConsole` escapes for itself."""
+    """Escape all that is printed during the block."""
     # A stream is None if the program has none.
     out, err = (cast(TextIO, end and SafeStream(end)) for end in (sys.stdout, sys.stderr))
     with redirect_stdout(out), redirect_stderr(err):
@@ -107,9 +105,6 @@ def say(label: str, text: str, width: int = 13) -> None:
 
 def print_table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
     """Print a table; its first column is left-aligned and folds, the others are right-aligned."""
-    from rich.table import Table
-    from rich.text import Text
-
     first, *numbers = headings
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column(first, overflow="fold")

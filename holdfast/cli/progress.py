@@ -53,10 +53,9 @@ class TaskBars(Progress):
 
 @contextmanager
 def showing(label: str, learned: int, horizon: int, directory: Path) -> Iterator[Progress]:
-    """Show progress during the block: bars if standard error is a terminal, else lines.
+    """Show the progress from ``learned`` to ``horizon`` tasks during the block.
 
-    learned: tasks done at its start; horizon: tasks done at its end. A KeyboardInterrupt gets a
-    note with the number of tasks that the trajectory in ``directory`` has committed.
+    A KeyboardInterrupt gets a note with the number of tasks that ``directory`` has committed.
     """
     console = SafeConsole(stderr=True)
     pace = Pace(learned)
@@ -101,7 +100,7 @@ def counting(
 ) -> Iterator[Callable[[int, int, str], None]]:
     """Yield a function (done, total, note) that draws a bar, or prints a line every few seconds.
 
-    at_once: print the first line at once, for work that takes minutes.
+    at_once: print the first line at once.
     """
     console = SafeConsole(stderr=True)
     pace = Pace(clock=clock)
@@ -135,7 +134,6 @@ class WorkBars(ExitStack):
     _draw: Callable[[int, int, str], None]
 
     def __call__(self, label: str, done: int, total: int) -> None:
-        """Show that ``done`` of ``total`` of the work ``label`` are done."""
         if label != self._label:
             self.close()
             self._label = label

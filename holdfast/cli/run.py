@@ -1,4 +1,4 @@
-"""`holdfast run`: learn a stream, or continue a run."""
+"""`holdfast run`: learn a stream, or continue a run; `holdfast recipes`: what it can be given."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
+from holdfast.cli.analyse import write_report
 from holdfast.cli.fetch import fetch_backbone
 from holdfast.cli.printing import print_table
 from holdfast.cli.progress import loading, showing
-from holdfast.cli.report import write_report
 from holdfast.cli.verbs import Overrides
 from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.core.processes import is_rank_zero
-from holdfast.recipes import on_dataset, recipe, recipe_names
+from holdfast.recipes import describe, on_dataset, recipe, recipe_names, recipe_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -83,6 +83,19 @@ def run(
         print_summary({method: (matrix, out)})
         print(f"report: {write_report(out)}")
         print(out)
+
+
+def recipes(
+    name: Annotated[str | None, Argument(help="Print this recipe as YAML.")] = None,
+) -> None:
+    """List the recipes, or print one."""
+    if name is not None:
+        print(recipe_text(name), end="")
+        return
+    names = recipe_names()
+    width = max(map(len, names))
+    for recipe_name in names:
+        print(f"{recipe_name:<{width}}  {describe(recipe_name)}")
 
 
 def refuse_unknown_tracker(track: str | None) -> None:
@@ -154,7 +167,7 @@ def _print_plan(config: RunConfig, out: Path | None, tasks: int | None) -> None:
 
 
 def print_summary(learned: Mapping[str, tuple[RecallMatrix, Path]]) -> None:
-    """Print a row of metrics for each run: its label, its matrix, its trajectory's directory."""
+    """Print a row of metrics for each run, of its label, its matrix and its directory."""
     from holdfast.results import summarise
     from holdfast.results.record import task_seconds
 
@@ -165,9 +178,8 @@ def print_summary(learned: Mapping[str, tuple[RecallMatrix, Path]]) -> None:
         cells = ["-" if value is None else f"{value:.3f}" for value in values]
         # As logged by each task, so without interruptions and repeated calls.
         seconds = sum(task_seconds(directory, matrix.horizon))
-        rows.append(
-            [label, str(matrix.horizon), *cells, half_life_words(metrics), f"{seconds:.0f}"]
-        )
+        last = half_life_words(metrics), f"{seconds:.0f}"
+        rows.append([label, str(matrix.horizon), *cells, *last])
     # The longest tag of the paper just fits 80 columns; a longer one is folded, never cut.
     print_table(["method", "tasks", *_COLUMNS, "half-life", "seconds"], rows)
 

@@ -173,27 +173,24 @@ def place_of(out: Path, layout: Layout) -> Path:
 
 def write(stream: Stream, place: Path, layout: Form) -> None:
     """Write a stream; warn if the format loses exact case. HoldfastError if the place is taken."""
-    from holdfast.streams import write_dataset, write_jsonl, write_released
+    from holdfast.streams import tables, write_dataset, write_jsonl, write_released
 
     place = Path(os.path.abspath(place))
-    is_file = place.suffix.lower() == ".jsonl" or layout == "table"
-    if is_file:
-        if place.exists():
-            raise HoldfastError(f"{place}: is there already; choose another place, or remove it")
-        if layout == "table":
-            from holdfast.streams.tables import write_table
-
-            write_table(stream, place)
-        else:
-            write_jsonl(stream, place)
+    is_lines = place.suffix.lower() == ".jsonl"
+    if (is_lines or layout == "table") and place.exists():
+        raise HoldfastError(f"{place}: is there already; choose another place, or remove it")
+    if layout == "table":
+        tables.write_table(stream, place)
+    elif is_lines:
+        write_jsonl(stream, place)
+    elif layout == "datasets":
+        write_dataset(stream, place)
     else:
-        (write_dataset if layout == "datasets" else write_released)(stream, place)
-    if stream.exact_case and (is_file or layout == "datasets"):
-        print(
-            "this format does not say that answers need their exact case; run it with "
-            "evaluation.match=exact",
-            file=sys.stderr,
-        )
+        write_released(stream, place)
+        return
+    if stream.exact_case:
+        form = "this format does not say that answers need their exact case"
+        print(f"{form}; run it with evaluation.match=exact", file=sys.stderr)
 
 
 def print_stream(stream: Stream, place: Path) -> None:

@@ -33,10 +33,7 @@ class _Running:
 
 
 class StudyTable(Watch):
-    """Counts finished tasks and cells, and failures; rich draws it as a table.
-
-    tasks: of the whole study; changed: called after every change of the counts.
-    """
+    """Counts finished tasks and cells, and failures; ``changed`` is called after each change."""
 
     def __init__(
         self, label: str, tasks: int, console: Console, clock: Clock = time.monotonic

@@ -25,20 +25,17 @@ from holdfast.core import processes
 from holdfast.core.errors import HoldfastError, described
 
 MemoryPath = Annotated[Path, typer.Argument(metavar="MEMORY", help="Its directory.")]
+Everyday = Annotated[
+    Path | None, typer.Option(help="JSON lines {question, answers}; 240 come along.")
+]
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Dotted settings.")
 ]
 
 _UsageError: Any = typer.BadParameter.__base__  # click's UsageError, or that of typer's copy
-_SHARED = frozenset({"run"})  # the verbs whose work several processes share
-_TEXTS = "--"  # arguments after it are texts, even if they begin with -
+# Arguments after it are texts, even if they begin with -; the context's meta has their number.
+TEXTS = "--"
 _AGAIN_AFTER = 0.01  # seconds until a lost signal is raised again
-
-
-def texts_in(ctx: typer.Context) -> int:
-    """The number of a verb's arguments after ``--``."""
-    count: int = ctx.meta[_TEXTS]
-    return count
 
 
 @contextmanager
@@ -75,7 +72,7 @@ class Verbs(VerbGroup):
     """The root command group, which accepts `--debug` anywhere before ``--``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        end = args.index(_TEXTS) if _TEXTS in args else len(args)
+        end = args.index(TEXTS) if TEXTS in args else len(args)
         others = [argument for argument in args[:end] if argument != "--debug"] + args[end:]
         return super().parse_args(ctx, ["--debug", *others] if len(others) < len(args) else others)
 
@@ -94,7 +91,7 @@ class Verb(TyperCommand):
     """A verb whose errors end in one line and an exit status."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        ctx.meta[_TEXTS] = len(args) - args.index(_TEXTS) - 1 if _TEXTS in args else 0
+        ctx.meta[TEXTS] = len(args) - args.index(TEXTS) - 1 if TEXTS in args else 0
         with _usage_in_one_line():
             return super().parse_args(ctx, args)
 
@@ -130,7 +127,7 @@ class Verb(TyperCommand):
                 _fail(line, 1, debug)
 
     def _check_alone(self) -> None:
-        if processes.world_size() > 1 and self.name not in _SHARED:
+        if processes.world_size() > 1 and self.name != "run":
             raise HoldfastError(
                 f"{self.name} is work for one process, and {processes.world_size()} were started; "
                 "start it without the launcher (`holdfast run` is what several processes share)"
@@ -159,10 +156,10 @@ def _fail(line: str, status: int, debug: bool) -> NoReturn:
 
 
 def as_one_run(command: Callable[[], Any]) -> Any:
-    """Run a command, which ends with SystemExit; the processes of a launcher are one run.
+    """Run a command, which ends with SystemExit; of a launcher's processes only the first prints.
 
-    Only the first process prints. A launcher stops all processes as soon as one has failed, so a
-    process that fails ends only after the error has been printed.
+    The launcher stops all of them as soon as one has failed, so that ends only after the error has
+    been printed.
     """
     if processes.launched() == 1:
         return command()
@@ -191,16 +188,16 @@ def as_one_run(command: Callable[[], Any]) -> Any:
 
 
 class Terminated(KeyboardInterrupt):
-    """Raised by SIGTERM; ends a verb as Ctrl-C does, with another message and exit status."""
+    """Raised by SIGTERM."""
 
 
 @contextmanager
 def stopped_by_signals() -> Iterator[None]:
     """During the block SIGINT raises KeyboardInterrupt, and SIGTERM :class:`Terminated`.
 
-    An exception that a signal raises in a finalizer or a callback of the garbage collector reaches
-    nobody: Python passes it to ``sys.unraisablehook`` and goes on. The hook set here raises it
-    again after that code. Only the main thread receives signals; elsewhere nothing changes.
+    What a signal raises in a finalizer or a callback of the garbage collector reaches nobody:
+    Python passes it to ``sys.unraisablehook`` and goes on. The hook set here raises it again after
+    that code. Only the main thread receives signals; elsewhere nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

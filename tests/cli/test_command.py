@@ -34,7 +34,7 @@ def recipes_raise(monkeypatch):
         def fail() -> None:
             raise error
 
-        monkeypatch.setattr("holdfast.cli.recipes.recipe_names", fail)
+        monkeypatch.setattr("holdfast.cli.run.recipe_names", fail)
 
     return arrange
 
@@ -67,7 +67,7 @@ def test_an_error_of_a_plug_in_is_not_ours(monkeypatch, recipes_raise, holdfast)
     exec(compile(text, "tether.py", "exec"), namespace)  # noqa: S102
     installed = [SimpleNamespace(module="tethered.tether")]
     monkeypatch.setattr("holdfast.core.plugins.installed", lambda group: installed)
-    monkeypatch.setattr("holdfast.cli.recipes.recipe_names", namespace["fail"])
+    monkeypatch.setattr("holdfast.cli.run.recipe_names", namespace["fail"])
     outcome = holdfast("recipes")
     assert outcome.status == 1
     assert outcome.err == (

@@ -15,7 +15,7 @@ from holdfast.builders.documents import Passage
 from holdfast.builders.prompting import Completing
 from holdfast.builders.proposals import IN_SENTENCE, Proposal
 from holdfast.builders.text_model import Report
-from holdfast.cli import documents as command
+from holdfast.cli import learn as command
 from holdfast.memory.answer import Answer
 from holdfast.memory.answering import Answerer
 from holdfast.memory.documents import sorted_out, write_review
