@@ -57,10 +57,10 @@ _PAGE_HEADERS = {
 def application(
     service: ServedMemory, name: str, *, teach: bool, idle: IdleConsolidation | None = None
 ) -> FastAPI:
-    """The application that serves a memory.
+    """The application that serves a memory. name: the model's, for clients.
 
-    name: the model's name for clients; teach: let clients teach facts, and learn at the start what
-    is on file but not learned yet; idle: consolidates the memory when nobody asks.
+    teach: let clients teach facts, and learn at the start what is on file but not learned yet;
+    idle: consolidates the memory when nobody asks.
     """
     routes = Routes(service, name, teach=teach, idle=idle)
     app = FastAPI(
@@ -109,7 +109,6 @@ class Routes:
 
     @asynccontextmanager
     async def life(self, _: FastAPI) -> AsyncIterator[None]:
-        """Start the background work before the first request, and end it after the last."""
         if self._teach:
             self._teacher.start()
         if self._idle is not None:
@@ -122,7 +121,6 @@ class Routes:
         self.is_stuck = not await self._batcher.close()
 
     def end(self) -> None:
-        """The server ends: stop learning, and answer all waiting clients with an error."""
         self._batcher.end()
         self._teacher.ending()
 
@@ -227,7 +225,6 @@ class Routes:
         return {"status": "ok"}
 
     def _check_here(self) -> None:
-        """Raise RefusalError if the memory was moved or removed while it is served."""
         if self._held is None:
             with suppress(OSError):  # a new memory is made by its first lesson
                 self._held = HeldDirectory(self._directory)
@@ -241,13 +238,13 @@ class Routes:
             raise RefusalError(403, message, "no_teach")
 
     def _note_activity(self) -> None:
-        """Note that somebody asks or teaches; the regular requests of an open page do not count."""
+        # The regular requests of an open page do not count.
         if self._idle is not None:
             self._idle.asked()
 
 
 async def _until_disconnected(request: Request, work: Awaitable[Value]) -> Value | None:
-    """The value of ``work``; if the client leaves before, cancel the work and return None."""
+    """The value of ``work``; None if the client leaves before, and the work is cancelled."""
     task = asyncio.ensure_future(work)
     while not (await asyncio.wait({task}, timeout=_EVERY))[0]:
         if await request.is_disconnected():
@@ -286,7 +283,6 @@ async def _page_file(request: Request) -> Response:
 
 
 async def _error(request: Request, error: Exception) -> Response:
-    """The response to an error: one sentence, in the form of OpenAI's errors."""
     if isinstance(error, RefusalError):
         refusal = error
     elif isinstance(error, HoldfastError):
@@ -302,7 +298,6 @@ async def _error(request: Request, error: Exception) -> Response:
 
 
 def _invalid(request: Request, error: RequestValidationError) -> RefusalError:
-    """The refusal of a request whose body or parameters are invalid."""
     first = error.errors()[0]
     if first["type"] == "json_invalid":  # its place is a position in the body
         return RefusalError(400, f"the body is no JSON: {first['ctx']['error']}", "invalid_value")

@@ -1,8 +1,8 @@
 """Answers questions, which arrive one by one, in batches on the one thread that owns the memory.
 
-Each step of the work is a call on that thread. So while the model writes an answer, other questions
-are read and answered between two of its tokens. A step reads a bounded number of tokens, and short
-questions overtake long ones that came a little earlier, so nobody waits long for another's.
+Each step is a call on that thread, so other questions are answered between two tokens of an answer.
+A step reads a bounded number of tokens, and short questions overtake long ones that came a little
+earlier.
 """
 
 from __future__ import annotations
@@ -40,10 +40,7 @@ _LAST_STEP = 0.5  # seconds that the step in progress gets when the server ends
 
 @dataclass(frozen=True)
 class AskedQuestion:
-    """A question, with bounds of an answer that the model writes itself.
-
-    most: its tokens, None for no bound; stops: the answer ends before the first of these texts.
-    """
+    """A question; most: tokens of an answer that the model writes; stops: it ends before them."""
 
     text: str
     most: int | None = None
@@ -57,10 +54,7 @@ class AskedQuestion:
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of an answer that is still being written.
-
-    content: the new text; values: in the first piece, where the answer comes from; then empty.
-    """
+    """New text of an answer that is being written; values: of the first, where that comes from."""
 
     content: str
     values: dict[str, Any]
@@ -68,11 +62,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Answered:
-    """A whole answer.
-
-    content: its text; values: what programs get to know of it; question_tokens, answer_tokens:
-    lengths; finish: ``stop``, or ``length`` if a bound cut it.
-    """
+    """A whole answer; values: what programs get to know of it; finish: length if it was cut."""
 
     content: str
     values: dict[str, Any]
@@ -89,8 +79,8 @@ class PendingAnswer:
     """A question that waits or is being answered, with the events of its answer."""
 
     def __init__(self, question: AskedQuestion, due: float) -> None:
-        """due: the queue's order: the time when it came, set back for a long question."""
-        self.question, self.due = question, due
+        self.question = question
+        self.due = due  # the queue's order: when it came, set back for a long question
         self.left = False  # nobody reads the answer any more
         self.done = False
         self._events: asyncio.Queue[Piece | Answered | BaseException] = asyncio.Queue()
@@ -109,7 +99,6 @@ class PendingAnswer:
         return event
 
     async def answer(self) -> Answered:
-        """Wait for the whole answer."""
         while isinstance(event := await self.next(), Piece):
             pass
         return event
@@ -146,11 +135,7 @@ class Batcher:
         return self._working is not None and not self._working.done()
 
     def put(self, questions: Sequence[AskedQuestion]) -> list[PendingAnswer]:
-        """Put questions into the queue.
-
-        Raises HoldfastError for a question above LONGEST, RefusalError if too many or too long
-        ones wait and when the server ends.
-        """
+        """Put questions into the queue; refuse too long ones, too many, and all at the end."""
         for question in questions:
             if len(question.text) > LONGEST:
                 raise HoldfastError(
@@ -225,10 +210,7 @@ class Batcher:
                 await self._step(batch)
 
     def _next(self) -> list[PendingAnswer]:
-        """Take the first waiting questions, within a step's cost, but at least one.
-
-        None beyond the number of answers that the memory has room to write at a time.
-        """
+        """Take the first waiting questions within a step's cost, at least one if it has room."""
         room = self._service.max_answers - sum(batch.writing for batch in self._batches)
         asked: list[PendingAnswer] = []
         cost = 0

@@ -1,8 +1,4 @@
-"""Consolidate a served memory while nobody asks, and stop when somebody does.
-
-The work is `holdfast consolidate` in a process of its own. If it was stopped or killed, the next
-one continues from its progress.
-"""
+"""Consolidate a served memory while nobody asks, by `holdfast consolidate` in another process."""
 
 from __future__ import annotations
 
@@ -23,15 +19,14 @@ _EVERY = 0.5  # seconds between checks
 
 
 class IdleConsolidation:
-    """Consolidates a memory once nobody has asked or taught for some time.
+    """Consolidates a memory once nobody has asked or taught for some seconds.
 
-    A question, or a lesson to be learned, stops the process. Nothing is done if no lesson is new
-    since the last consolidation, even if some lessons kept their adapters then; after a failure, it
-    is tried again only once the memory's files have changed.
+    A question, or a lesson to be learned, stops the process; the next one continues. Nothing is
+    done if no lesson is new since the last consolidation, even if some lessons kept their adapters
+    then; after a failure, it is tried again only once the memory's files have changed.
     """
 
     def __init__(self, directory: Path, seconds: float, say: Callable[[str], None]) -> None:
-        """seconds: how long nobody has asked or taught before it begins; say: prints a line."""
         self._directory, self._seconds, self._say = directory, seconds, say
         self._asked = time.monotonic()
         self._busy: Callable[[], bool] = lambda: False
@@ -49,7 +44,6 @@ class IdleConsolidation:
         self._watching = asyncio.create_task(self._watch())
 
     async def end(self) -> None:
-        """The server ends: stop the process; the next one continues its work."""
         if self._watching is not None:
             self._watching.cancel()  # then the process is asked to end, and keeps its progress
             await asyncio.wait({self._watching}, timeout=PATIENCE)
@@ -77,7 +71,6 @@ class IdleConsolidation:
         return time.monotonic() - self._asked >= self._seconds
 
     def _lesson_waits(self) -> bool:
-        """Whether a lesson waits or is being learned."""
         return any(not state.ended for state in waiting_lessons(self._directory))
 
     def _must_stop(self, seen: object) -> bool:

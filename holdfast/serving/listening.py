@@ -72,10 +72,7 @@ def host_name(given: str) -> str:
 
 
 def key_for(address: Address, given: str | None, *, proxied: bool = False) -> str | None:
-    """The key that clients need: the given one, or a new one if others can reach the server.
-
-    None if it needs no key. proxied: whether a proxy leads others to it.
-    """
+    """The key that clients need: the given one, or a new one if others can reach the server."""
     if given is not None and not (given.isascii() and given.isprintable() and given.strip()):
         raise HoldfastError("HOLDFAST_API_KEY: holds no key; use printable ASCII, or unset it")
     if given is not None:
@@ -96,9 +93,8 @@ def serve(
 ) -> None:
     """Serve until SIGINT or SIGTERM, which is raised again at the end.
 
-    announce: called once the memory's directory is held, before the first request; name, teach,
-    idle: as for :func:`application`; key: the bearer token that clients have to send, None if they
-    need none; proxied: names under which a proxy leads others here.
+    announce: called before the first request; name, teach, idle: as for :func:`application`; key,
+    proxied: as for :class:`Guard`.
     """
     served = application(service, name, teach=teach, idle=idle)
     routes: Routes = served.state.routes

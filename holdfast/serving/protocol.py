@@ -87,7 +87,6 @@ class _Request(Body):
     response_format: AnswerFormat = AnswerFormat()
 
     def _asked(self, texts: Sequence[str]) -> list[AskedQuestion]:
-        """The questions with the request's bounds."""
         most = self.max_completion_tokens or self.max_tokens
         return [AskedQuestion(text, most, tuple(self.stop)) for text in texts]
 
@@ -103,7 +102,6 @@ class ChatRequest(_Request):
     function_call: Literal["auto", "none"] = "auto"  # its former name
 
     def questions(self) -> list[AskedQuestion]:
-        """The text of the last message. Raises HoldfastError when that is no user's text."""
         return self._asked([_last_text(self.messages)])
 
 
@@ -117,7 +115,6 @@ class CompletionRequest(_Request):
     best_of: Literal[1] = 1
 
     def questions(self) -> list[AskedQuestion]:
-        """The questions. Raises HoldfastError for none, or for too many."""
         questions = [self.prompt] if isinstance(self.prompt, str) else self.prompt
         if not 1 <= len(questions) <= MOST_PROMPTS:
             raise HoldfastError(f"{len(questions)} prompts; give 1 to {MOST_PROMPTS}")
@@ -140,13 +137,12 @@ class ResponseRequest(Body):
     top_logprobs: Literal[0] = 0
 
     def questions(self) -> list[AskedQuestion]:
-        """The question. Raises HoldfastError when the last message is no user's text."""
         text = self.input if isinstance(self.input, str) else _last_text(self.input)
         return [AskedQuestion(text, self.max_output_tokens)]
 
 
 def _last_text(messages: Sequence[ChatMessage]) -> str:
-    """The text of the last message. Raises HoldfastError when that is no user's text."""
+    """The text of the last message; HoldfastError when that is no user's text."""
     last = messages[-1]
     if last.role != "user":
         raise HoldfastError(f"the last message is of the {last.role}; end with the user's")
@@ -173,10 +169,9 @@ async def _pieces(
 
 
 class Form:
-    """Writes responses of one kind: ``chat``, or ``text`` for completions."""
+    """Writes responses. usage: whether the last event of a stream tells the number of tokens."""
 
     def __init__(self, kind: Literal["chat", "text"], model: str, *, usage: bool) -> None:
-        """usage: whether the last event of a stream tells the number of tokens."""
         self._chat, self._usage = kind == "chat", usage
         self._head = {
             "id": f"{'chatcmpl' if self._chat else 'cmpl'}-{uuid.uuid4().hex}",
@@ -188,9 +183,8 @@ class Form:
         """The response, all at once."""
         choices = []
         for index, answer in enumerate(answers):
-            content: dict[str, Any] = {"text": answer.content}
-            if self._chat:
-                content = {"message": {"role": "assistant", "content": answer.content}}
+            message = {"message": {"role": "assistant", "content": answer.content}}
+            content = message if self._chat else {"text": answer.content}
             choices.append(_choice(index, content, answer.values, answer.finish))
         kind = "chat.completion" if self._chat else "text_completion"
         return {**self._head, "object": kind, "choices": choices, "usage": _usage(answers)}
@@ -198,22 +192,21 @@ class Form:
     async def events(
         self, asked: Sequence[PendingAnswer], firsts: Sequence[Piece | Answered]
     ) -> AsyncIterator[str]:
-        """The response as server-sent events while answers are written, then ``[DONE]``.
+        """The response as server-sent events while answers are written; firsts: of each answer.
 
-        firsts: the first event of each answer. The first chunk of an answer says where it comes
-        from, its last one all that is known of it.
+        The first chunk of an answer says where it comes from, its last one all that is known of it.
         """
         answers: list[Answered] = []
         try:
             for index, (pending, first) in enumerate(zip(asked, firsts, strict=True)):
                 async for new, event in _pieces(pending, first):
                     if event is first:
-                        yield self._chunk(index, {"role": "assistant"}, new, event.values)
+                        delta = {"role": "assistant", "content": new}
+                        yield self._chunk(index, delta, event.values)
                     elif new:
-                        yield self._chunk(index, {}, new, None)
+                        yield self._chunk(index, {"content": new})
                     if isinstance(event, Answered):
-                        content: dict[str, Any] = {"delta": {}} if self._chat else {"text": ""}
-                        yield self._event([_choice(index, content, event.values, event.finish)])
+                        yield self._chunk(index, {}, event.values, event.finish)
                         answers.append(event)
         except Exception as error:  # noqa: BLE001 - the status is sent, so the stream says it
             yield _data({"error": {"message": f"{error}"[:300], "code": "internal"}})
@@ -222,13 +215,9 @@ class Form:
             yield self._event([], usage=_usage(answers))
         yield "data: [DONE]\n\n"
 
-    def _chunk(
-        self, index: int, role: dict[str, str], text: str, values: dict[str, Any] | None
-    ) -> str:
-        content: dict[str, Any] = (
-            {"delta": {**role, "content": text}} if self._chat else {"text": text}
-        )
-        return self._event([_choice(index, content, values)])
+    def _chunk(self, index: int, delta: dict[str, str], *more: Any) -> str:
+        content = {"delta": delta} if self._chat else {"text": delta.get("content", "")}
+        return self._event([_choice(index, content, *more)])
 
     def _event(self, choices: list[dict[str, Any]], **further: Any) -> str:
         kind = "chat.completion.chunk" if self._chat else "text_completion"
@@ -236,7 +225,7 @@ class Form:
 
 
 def _choice(
-    index: int, content: dict[str, Any], values: dict[str, Any] | None, finish: str | None = None
+    index: int, content: Any, values: dict[str, Any] | None = None, finish: str | None = None
 ) -> dict[str, Any]:
     choice = {"index": index, **content, "finish_reason": finish, "logprobs": None}
     return choice if values is None else {**choice, "holdfast": values}
@@ -275,7 +264,6 @@ class ResponseForm:
         }
 
     def whole(self, answers: Sequence[Answered]) -> dict[str, Any]:
-        """The response, all at once."""
         [answer] = answers
         status = "completed" if answer.finish == "stop" else "incomplete"
         reason = {"reason": "max_output_tokens"} if status == "incomplete" else None
@@ -297,7 +285,6 @@ class ResponseForm:
     async def events(
         self, asked: Sequence[PendingAnswer], firsts: Sequence[Piece | Answered]
     ) -> AsyncIterator[str]:
-        """The response as server-sent events while the answer is written."""
         number = 0
         begun = {**self._head, "status": "in_progress", "output": [], "holdfast": firsts[0].values}
         item = self._message("in_progress", [])

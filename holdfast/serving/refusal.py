@@ -26,16 +26,12 @@ class RefusalError(Exception):
         return {"error": error if self.kept is None else {**error, "kept": self.kept}}
 
     def headers(self) -> dict[str, str]:
-        """Further headers of the response."""
         further = {503: {"Retry-After": "1"}, 401: {"WWW-Authenticate": "Bearer"}}
         return further.get(self.status, {})
 
 
 def refusal_of(error: HoldfastError, *, kept: bool | None = None) -> RefusalError:
-    """The refusal for an error: 507 for a full disk, 503 while another process writes, else 400.
-
-    kept: as for :class:`RefusalError`, but not said with 400, the caller's mistake.
-    """
+    """The refusal for an error: 507 for a full disk, 503 while another process writes, else 400."""
     if isinstance(error, NoSpaceError | InUseError):
         status = 507 if isinstance(error, NoSpaceError) else 503
         return RefusalError(status, str(error), error.code, kept=kept)

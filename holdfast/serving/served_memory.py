@@ -19,10 +19,7 @@ from holdfast.serving.batcher import NOT_TAUGHT, Answered, AskedQuestion, Event,
 
 
 class ServedMemory:
-    """Answers with a memory. Only one thread may call it.
-
-    taught_only: what was not taught gets ``NOT_TAUGHT`` instead of the untouched model's answer.
-    """
+    """Answers with a memory. Only one thread may call it."""
 
     # At once; each keeps up to 768 tokens' keys and values, 35 MB with smollm2.
     max_answers = 16
@@ -32,11 +29,7 @@ class ServedMemory:
         self._taught_only = taught_only
 
     def answering(self, questions: Sequence[AskedQuestion]) -> Steps:
-        """Answer questions, a step at a time.
-
-        Each step yields events with their question's number: a piece of its answer, or, as its
-        last event, the whole answer or an error.
-        """
+        """Answer questions; each step yields events, the last of a question its whole answer."""
         results = self._taught([question.text for question in questions])
         events: list[tuple[int, Event]] = []
         drafts: list[_Draft] = []
@@ -100,7 +93,6 @@ class _Draft:
 
     @property
     def most(self) -> int:
-        """The most tokens of this answer."""
         limit = self.memory.limits().answer
         return min(self.question.most or limit, limit)
 
@@ -122,7 +114,6 @@ class _Draft:
         return Piece(new, {})
 
     def ended(self, finish: str) -> Answered:
-        """End the draft; the whole answer."""
         self.done = True
         form = self.memory.engine().form
         text = text_before(self.question.stops, form.text(self.tokens))

@@ -1,7 +1,7 @@
 """Lessons of a served memory, which are learned after the request that brought them.
 
-Facts are on file when the response is sent. One process learns what is on file, lesson after
-lesson; if it is killed, the next one learns what still waits.
+Facts are on file when the response is sent. One process learns what is on file; if it is killed,
+the next one learns what still waits.
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ def facts_in(body: object) -> tuple[Any, int]:
     """The facts of a request and how many other wordings of each are wanted.
 
     body: one fact, a list of facts, or an object with ``facts`` and perhaps ``paraphrases``.
-    Raises HoldfastError for anything else.
     """
     count = 0
     if isinstance(body, dict) and "facts" in body:
@@ -62,10 +61,7 @@ def facts_in(body: object) -> tuple[Any, int]:
 
 
 def check_room(waiting: Sequence[LessonState], posted: Stream, paraphrases: int) -> None:
-    """Raise RefusalError if a request has too many lessons or facts, alone or with those waiting.
-
-    waiting: the lessons that are not learned yet.
-    """
+    """Raise RefusalError for too many lessons or facts, alone or with those that wait."""
     lessons, before = len(posted.tasks), sum(state.facts for state in waiting)
     facts = sum(
         1 + max(paraphrases, len(item.details.get(GIVEN, ())))
@@ -114,12 +110,10 @@ class Teacher:
             self._learning = asyncio.create_task(self._learn())
 
     async def teach(self, facts: Any, paraphrases: int, *, wait: bool) -> tuple[int, Any]:
-        """Teach facts; the status and the value of the response.
+        """Teach facts; 202, or 200 if there is nothing to wait for, and the response's value.
 
-        202 with the number of the lesson that waits, 200 if there is nothing to wait for.
         facts: what :func:`holdfast.streams.load.facts_of_python` takes; paraphrases: other
-        wordings of each; wait: respond once they are learned. Raises HoldfastError for facts that
-        are refused, RefusalError when too many lessons wait.
+        wordings of each; wait: respond once they are learned.
         """
         stream = facts_of_python(facts)
         with _reading(kept=False):
@@ -163,8 +157,7 @@ class Teacher:
     async def forget(self, questions: Sequence[str]) -> dict[str, Any]:
         """Forget facts, in a process of its own; questions are answered meanwhile.
 
-        Returns the fields of :class:`holdfast.memory.forgetting.Forgetting`. Raises HoldfastError
-        for a question that is not on file, RefusalError while others learn or forget here.
+        Returns the fields of :class:`holdfast.memory.forgetting.Forgetting`.
         """
         with _reading():
             waiting = await asyncio.to_thread(waiting_lessons, self._directory)
@@ -240,7 +233,6 @@ class Teacher:
         return await self._process.wait()
 
     def _record_kill(self, number: int, status: int) -> None:
-        """Say in the lesson's state that its process was killed twice. status: the exit status."""
         reason = f"its process was twice {manner(status)}"
         logger.warning("lesson %d: %s", number, reason)
         with contextlib.suppress(HoldfastError), lock_directory(self._directory):
@@ -250,10 +242,7 @@ class Teacher:
                 progress.failed(reason)
 
     async def _learned(self, names: Collection[str]) -> list[str]:
-        """Wait until lessons are learned; the questions of theirs that the weights miss.
-
-        Raises RefusalError if one fails or is cancelled, or the server ends.
-        """
+        """Wait until lessons are learned; the questions of theirs that the weights miss."""
         while True:
             is_over = not self.busy  # read before the states, which are then final
             states = await asyncio.to_thread(lesson_states, self._directory)
@@ -289,7 +278,6 @@ def _reading(*, kept: bool | None = None) -> Iterator[None]:
 
 
 def _values(filed: Filed, state: str) -> dict[str, Any]:
-    """The response's value for facts that were put on file."""
     return {
         "lesson": filed.lessons[-1] if filed.lessons else None,
         "lessons": list(filed.lessons),
