@@ -112,24 +112,6 @@ def chat_memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small language model that writes facts."""
-    from tests.made_once import made_once
-    from tests.serving.real_endpoint import write_writer
-
-    return made_once(tmp_path_factory, "small-writer", write_writer)
-
-
-@pytest.fixture(scope="session")
-def endpoint(writer: Path) -> Iterator[str]:
-    """The URL of a server of that model, which tests only ask."""
-    from tests.serving.real_endpoint import serve
-
-    with serve(writer) as url:
-        yield url
-
-
-@pytest.fixture(scope="session")
 def loaded_backbones() -> dict[Any, Any]:
     """What :func:`quick` has loaded, by its configuration."""
     return {}
