@@ -81,9 +81,13 @@ class Writing:
             for _ in range(self.letters):
                 self.log += ["step"]
                 yield [(n, Piece("x", {})) for n in slow]
-            yield [(n, Answered("x" * self.letters, {}, 1, self.letters)) for n in slow]
+            yield [(n, self._whole(questions[n])) for n in slow]
         finally:
             self.log += [f"end {text}" for text in texts]
+
+    def _whole(self, question: AskedQuestion) -> Answered:
+        finish = "length" if question.most == self.letters else "stop"
+        return Answered("x" * self.letters, {"taught": False}, 1, self.letters, finish)
 
 
 async def ask(queue: Batcher, *questions: str) -> list[Answered]:

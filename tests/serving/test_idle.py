@@ -16,7 +16,7 @@ from holdfast.memory.record import LearnedLesson, Record, read_record, write_rec
 from holdfast.serving import idle
 from holdfast.serving.idle import IdleConsolidation
 from holdfast.streams import Item, Stream, Task, write_jsonl
-from tests.serving.chat_memories import FACTS, LATER, copied
+from tests.serving.chat_memories import FACTS, LATER
 from tests.serving.served import serving
 
 ENDS = """
@@ -43,10 +43,10 @@ def put_on_file(place: Path, count: int, learned: int) -> None:
 class Watched:
     """Lines that are said, and how often the process was started."""
 
-    def __init__(self, place: Path, patch: pytest.MonkeyPatch, script: str) -> None:
+    def __init__(self, place: Path, patch: pytest.MonkeyPatch) -> None:
         self.said: list[str] = []
         self.starts = 0
-        self.script = script
+        self.script = ENDS
         patch.setattr(idle, "_EVERY", 0.02)
         patch.setattr(idle, "consolidating_command", self._command)
         self.one = IdleConsolidation(place, 0.2, self.said.append)
@@ -74,12 +74,18 @@ class Watched:
         asyncio.run(whole())
 
 
-def test_it_begins_once_nobody_asks_and_not_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = tmp_path / "m"
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "m"
+
+
+@pytest.fixture
+def watched(place: Path, monkeypatch: pytest.MonkeyPatch) -> Watched:
+    return Watched(place, monkeypatch)
+
+
+def test_it_begins_once_nobody_asks_and_not_again(watched: Watched, place: Path) -> None:
     put_on_file(place, 2, 2)
-    watched = Watched(place, monkeypatch, ENDS)
 
     async def steps() -> None:
         for _ in range(10):  # asked again and again
@@ -105,12 +111,9 @@ def test_it_begins_once_nobody_asks_and_not_again(
 
 
 @pytest.mark.parametrize("why", ["a question", "a lesson", "the server ends"])
-def test_it_is_stopped_at_once_and_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
-) -> None:
-    place = tmp_path / "m"
+def test_it_is_stopped_at_once_and_goes_on(watched: Watched, place: Path, why: str) -> None:
     put_on_file(place, 2, 2)
-    watched = Watched(place, monkeypatch, RUNS)
+    watched.script = RUNS
 
     async def steps() -> None:
         await watched.until(lambda: watched.starts == 1)
@@ -135,11 +138,8 @@ def test_it_is_stopped_at_once_and_goes_on(
     assert time.monotonic() - begin < 20
 
 
-def test_what_failed_or_is_not_needed_is_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = tmp_path / "m"
-    watched = Watched(place, monkeypatch, FAILS)
+def test_what_failed_or_is_not_needed_is_left_alone(watched: Watched, place: Path) -> None:
+    watched.script = FAILS
 
     async def steps() -> None:
         await asyncio.sleep(0.5)  # there is no memory yet
@@ -161,10 +161,7 @@ def test_what_failed_or_is_not_needed_is_left_alone(
     watched.run(steps)
 
 
-def test_a_served_memory_is_consolidated_between_questions(
-    chat_memory: Path, tmp_path: Path
-) -> None:
-    directory = copied(chat_memory, tmp_path / "m")
+def test_a_served_memory_is_consolidated_between_questions(directory: Path) -> None:
     Memory(directory).learn(LATER)
     options = ("--teach", "--consolidate-after", "0.02")
     with serving(directory, *options, lesson="tests.serving.quick_steps") as server:

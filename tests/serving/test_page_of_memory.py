@@ -10,15 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from holdfast import Memory
-from tests.serving.chat_memories import (
-    FACTS,
-    LATER,
-    MORE,
-    NEW,
-    UNTAUGHT,
-    copied,
-    tasks,
-)
+from tests.serving.chat_memories import FACTS, LATER, MORE, NEW, UNTAUGHT, copied, tasks
 from tests.serving.served import serving
 
 # A lesson that is still learned when a slow machine's browser has drawn its row.
@@ -41,52 +33,54 @@ def page(browser: Browser) -> Iterator[Page]:
     assert page.evaluate("window.ran") is None
     here = page.url.partition("#")[0]
     assert all(url.startswith((here, "data:")) for url in asked), asked
-    assert [
-        complaint for complaint in complaints if "Failed to load resource" not in complaint
-    ] == []
+    assert [line for line in complaints if "Failed to load resource" not in line] == []
     context.close()
 
 
-def test_ask_teach_and_look(page: Page, chat_memory: Path, tmp_path: Path) -> None:
-    with serving(copied(chat_memory, tmp_path / "m"), "--teach") as server:
+def ask(page: Page, question: str) -> None:
+    page.get_by_label("Question", exact=True).fill(question)
+    page.keyboard.press("Enter")
+
+
+def teach(page: Page, question: str, answer: str) -> None:
+    page.get_by_label("Question to learn").fill(question)
+    page.get_by_label("Its answer").fill(answer)
+    page.get_by_role("button", name="Teach").click()
+
+
+def test_ask_teach_and_look(page: Page, directory: Path) -> None:
+    with serving(directory, "--teach") as server:
         page.goto(server.url)
         expect(page.locator("#count")).to_have_text("3 of 3 facts from the weights, newest first")
         page.get_by_label("Question", exact=True).fill(FACTS[0][0])
         page.get_by_role("button", name="Ask").click()
         expect(page.locator("#answer p").first).to_have_text(FACTS[0][1])
         expect(page.locator("#answer p").nth(1)).to_have_text("From the weights.")
-        page.get_by_label("Question", exact=True).fill(UNTAUGHT)
-        page.keyboard.press("Enter")
+        ask(page, UNTAUGHT)
         text = "The model's own answer; it was not taught that."
         expect(page.locator("#answer p").nth(1)).to_have_text(text)
         # While that answer is written another question takes its place.
-        page.get_by_label("Question", exact=True).fill(FACTS[2][0])
-        page.keyboard.press("Enter")
+        ask(page, FACTS[2][0])
         expect(page.locator("#answer p").first).to_have_text(FACTS[2][1])
-        page.get_by_label("Question to learn").fill(FACTS[1][0])
-        page.get_by_label("Its answer").fill(MORE[0][1])
-        page.get_by_role("button", name="Teach").click()
+        teach(page, FACTS[1][0], MORE[0][1])
         expect(page.locator("#lesson")).to_contain_text("Lesson 2")
         expect(page.locator("#lesson")).to_contain_text("Learned.", timeout=180_000)
         corrected = f"Corrected: it is “{MORE[0][1]}”, was “{FACTS[1][1]}”."
         expect(page.locator("#lesson")).to_contain_text(corrected)
         expect(page.locator("#facts tbody tr").first).to_contain_text("lesson 2")
-        page.get_by_label("Question to learn").fill(FACTS[1][0].lower())
-        page.get_by_label("Its answer").fill(MORE[0][1])
-        page.get_by_role("button", name="Teach").click()
+        teach(page, FACTS[1][0].lower(), MORE[0][1])
         expect(page.locator("#lesson")).to_contain_text("Learned.", timeout=180_000)
         expect(page.locator("#lesson")).to_contain_text("differ in case or punctuation alone")
-        page.get_by_label("Question", exact=True).fill("Who keeps the goats of Velm now?")
-        page.keyboard.press("Enter")
+        ask(page, "Who keeps the goats of Velm now?")
         page.locator("#answer").get_by_role("button", name=FACTS[0][0]).click()
         expect(page.locator("#answer p").first).to_have_text(FACTS[0][1])
         server.process.kill()
         expect(page.locator("#state")).to_have_text("The server does not answer.", timeout=10_000)
 
 
-def test_lessons_are_followed_and_cancelled(page: Page, chat_memory: Path, tmp_path: Path) -> None:
+def test_lessons_are_followed_and_cancelled(page: Page, directory: Path) -> None:
     """While they wait, and while one is learned; one's own is followed to its new number."""
-    with serving(copied(chat_memory, tmp_path / "m"), "--teach") as server:
+    with serving(directory, "--teach") as server:
         assert server.post("/facts", tasks(LONG, LATER, MORE))[0] == 202
         page.goto(server.url)
         lesson = page.locator("#lesson")
@@ -96,9 +90,7 @@ def test_lessons_are_followed_and_cancelled(page: Page, chat_memory: Path, tmp_p
         queue.get_by_role("button", name="Cancel lesson 4").click()
         expect(lesson).to_have_text("Lesson 4 is cancelled.")
         expect(queue.locator("li")).to_have_count(2)
-        page.get_by_label("Question to learn").fill(NEW[0][0])
-        page.get_by_label("Its answer").fill(NEW[0][1])
-        page.get_by_role("button", name="Teach").click()
+        teach(page, NEW[0][0], NEW[0][1])
         expect(lesson).to_contain_text("Lesson 4 waits")
         queue.get_by_role("button", name="Cancel lesson 3").click()
         expect(queue.locator("li")).to_have_count(2)  # its own has moved up
@@ -117,10 +109,9 @@ def test_lessons_are_followed_and_cancelled(page: Page, chat_memory: Path, tmp_p
         expect(page.get_by_role("button", name="Teach")).to_be_enabled()
 
 
-def test_facts_are_corrected_and_forgotten(page: Page, chat_memory: Path, tmp_path: Path) -> None:
+def test_facts_are_corrected_and_forgotten(page: Page, directory: Path) -> None:
     """By keys alone; to forget takes a second press, and leaving the button takes it back."""
-    place = copied(chat_memory, tmp_path / "m")
-    with serving(place, "--teach") as server:
+    with serving(directory, "--teach") as server:
         page.goto(server.url)
         page.get_by_role("button", name=f"Correct: {FACTS[0][0]}").press("Enter")
         expect(page.get_by_label("Question to learn")).to_have_value(FACTS[0][0])
@@ -139,7 +130,7 @@ def test_facts_are_corrected_and_forgotten(page: Page, chat_memory: Path, tmp_pa
         expect(page.locator("#facts tbody tr")).to_have_count(2)
         expect(button).to_have_count(0)
         assert server.ask(FACTS[1][0])["holdfast"]["source"] == "model"
-        assert FACTS[1][0] not in (place / "facts.jsonl").read_text()
+        assert FACTS[1][0] not in (directory / "facts.jsonl").read_text()
         # An answer of several lines stays one.
         lines = {"question": "What is\nthe script?", "answer": "set -e\nmake"}
         assert server.post("/facts", lines)[0] == 202
@@ -156,17 +147,16 @@ def test_facts_are_corrected_and_forgotten(page: Page, chat_memory: Path, tmp_pa
         assert server.ask("What is the script?")["text"] == "set -e\nmake all\ntrue"
 
 
-def test_everything_fits_a_phone(page: Page, chat_memory: Path, tmp_path: Path) -> None:
+def test_everything_fits_a_phone(page: Page, directory: Path) -> None:
     """Long words too: no button is cut off, and nothing scrolls sideways."""
-    place = copied(chat_memory, tmp_path / "m")
     long = [
         ("What is the main ingredient of Goosegrass-and-Watercress Fritterlings?", "cracked wheat"),
         ("Wie heißt die Donaudampfschifffahrtsgesellschaft?", "Rindfleischetikettierung " * 2),
         (f"Who has the key {'0123456789abcdef' * 4}?", "0123456789abcdef" * 4),
     ]
-    Memory(place).write_facts(long)
+    Memory(directory).write_facts(long)
     page.set_viewport_size({"width": 375, "height": 667})
-    with serving(place, "--teach") as server:
+    with serving(directory, "--teach") as server:
         page.goto(server.url)
         expect(page.locator("#facts tbody tr")).to_have_count(len(FACTS) + len(long))
         buttons = page.locator("#facts").get_by_role("button")

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from types import SimpleNamespace
+from collections.abc import Iterator
 from typing import Any
 
 import openai
@@ -14,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from holdfast.serving.application import application
-from holdfast.serving.batcher import Answered, AskedQuestion, Piece, Steps
+from tests.serving.test_batcher import Writing
 
 CHAT, TEXT, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"
 ASKED: dict[str, dict[str, Any]] = {
@@ -24,36 +21,14 @@ ASKED: dict[str, dict[str, Any]] = {
 }
 
 
-@dataclass
-class Echo:
-    """A service that writes the question again in two pieces."""
-
-    max_answers: int = 4
-    memory: Any = field(
-        default_factory=lambda: SimpleNamespace(directory=Path("nowhere"), refresh=bool)
-    )
-
-    def answering(self, questions: Sequence[AskedQuestion]) -> Steps:
-        yield [(n, Piece("", {"source": "model"})) for n, _ in enumerate(questions)]
-        yield [(n, Piece(question.text[:2], {})) for n, question in enumerate(questions)]
-        yield [
-            (
-                n,
-                Answered(
-                    question.text,
-                    {"taught": True},
-                    3,
-                    2,
-                    "length" if question.most == 2 else "stop",
-                ),
-            )
-            for n, question in enumerate(questions)
-        ]
+@pytest.fixture
+def service() -> Writing:
+    return Writing()
 
 
 @pytest.fixture
-def client() -> Any:
-    served = application(Echo(), "m", teach=False)  # type: ignore[arg-type]
+def client(service: Writing) -> Iterator[TestClient]:
+    served = application(service, "m", teach=False)  # type: ignore[arg-type]
     with TestClient(served, raise_server_exceptions=False) as client:
         yield client
 
@@ -121,7 +96,7 @@ def test_what_changes_nothing_is_accepted(client: TestClient, more: dict[str, An
     assert client.post(CHAT, json=ASKED[CHAT] | more).status_code == 200
 
 
-def test_the_client_of_openai_gets_a_response(client: TestClient) -> None:
+def test_the_client_of_openai_gets_a_response(client: TestClient, service: Writing) -> None:
     asked = openai.OpenAI(
         base_url="http://testserver/v1", api_key="none", max_retries=0, http_client=client
     )
@@ -129,18 +104,19 @@ def test_the_client_of_openai_gets_a_response(client: TestClient) -> None:
     inputs: list[Any] = ["Who rings?", [{"role": "user", "content": "Hello."}, message]]
     for given in inputs:
         response = asked.responses.create(model="m", input=given, instructions="Be brief.")
-        assert (response.output_text, response.status) == ("Who rings?", "completed")
+        assert (response.output_text, response.status) == ("xxxx", "completed")
         assert response.usage is not None and response.usage.total_tokens == 5
-        assert response.model_extra == {"holdfast": {"taught": True}}
-    short = asked.responses.create(model="m", input="Who?", max_output_tokens=2)
+        assert response.model_extra == {"holdfast": {"taught": False}}
+        assert service.log[-1] == "end Who rings?"
+    short = asked.responses.create(model="m", input="Who?", max_output_tokens=4)
     assert short.status == "incomplete" and short.incomplete_details is not None
     assert short.incomplete_details.reason == "max_output_tokens"
     with asked.responses.stream(model="m", input="Who rings?") as stream:
         events = list(stream)
-        assert stream.get_final_response().output_text == "Who rings?"
+        assert stream.get_final_response().output_text == "xxxx"
     kinds = [event.type for event in events]
     assert kinds[0] == "response.created" and kinds[-1] == "response.completed"
-    assert [e.delta for e in events if e.type == "response.output_text.delta"] == ["Wh", "o rings?"]
+    assert [e.delta for e in events if e.type == "response.output_text.delta"] == ["x"] * 4
 
 
 def test_a_mistake_in_a_stream_is_an_event(client: TestClient) -> None:
