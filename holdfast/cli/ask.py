@@ -19,7 +19,7 @@ from holdfast.core.errors import HoldfastError, InUseError
 from holdfast.memory.record import require_memory
 
 if TYPE_CHECKING:
-    from holdfast.memory.answer import Answer
+    from holdfast.memory.answering import Answer
     from holdfast.memory.memory import Memory
 
 REFUSED, NOT_TAUGHT = 2, 3  # exit statuses

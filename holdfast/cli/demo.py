@@ -18,7 +18,7 @@ from holdfast.recipes import recipe
 from holdfast.results import RecallMatrix, diagonal, final
 
 if TYPE_CHECKING:
-    from holdfast.memory.answer import Answer
+    from holdfast.memory.answering import Answer
 
 NAIVE = "vanilla"
 # Many small tasks, so that the three methods differ within a minute.

@@ -32,8 +32,7 @@ def lessons(
     ] = False,
 ) -> None:
     """List the lessons of a memory: learned, being learned, waiting, or failed and why."""
-    from holdfast.memory.queue import cancel_lessons
-    from holdfast.memory.states import lesson_states, state_values
+    from holdfast.memory.states import cancel_lessons, lesson_states, state_values
 
     require_memory(memory)
     states = lesson_states(memory) if cancel is None else cancel_lessons(memory, _numbers(cancel))

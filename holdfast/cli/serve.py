@@ -162,7 +162,7 @@ def memory_to_serve(memory: Path, model: str | None, *, teach: bool) -> Memory:
 
 def tell_waiting(memory: Path, *, teach: bool) -> None:
     """Print how many lessons are on file but not learned yet, if any."""
-    from holdfast.memory.queue import waiting_lessons
+    from holdfast.memory.states import waiting_lessons
     from holdfast.streams.item import counted
 
     waiting = waiting_lessons(memory)

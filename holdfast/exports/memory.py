@@ -26,8 +26,8 @@ from holdfast.core.files import atomic_directory, check_place
 from holdfast.exports.card import HF, front_matter, python_literal
 from holdfast.exports.formats import check_format
 from holdfast.exports.gguf import FILE, only_the_file
+from holdfast.memory.batch import GATE
 from holdfast.memory.lesson import LessonSettings
-from holdfast.memory.looks import GATE
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import read_lesson
 from holdfast.model.adapter import State, load_state, shape_like

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Literal
 
-from holdfast.memory.answer import Answer, Source
+from holdfast.memory.batch import GATE, Looks, questions_on_file, read_looks
 from holdfast.memory.engine import Adapter, Engine
 from holdfast.memory.gate import Gate, Match, QuestionLook, WaitingQuestions
-from holdfast.memory.looks import GATE, Looks, questions_on_file, read_looks
 from holdfast.memory.record import Record, damaged_lesson, read_lesson
 from holdfast.memory.spelling import loose_key, taught_spellings
 from holdfast.memory.words import name_in, words
@@ -23,6 +23,7 @@ from holdfast.streams import Item, Task
 from holdfast.streams.batches import fact_key, is_wording
 from holdfast.streams.item import question_key
 
+Source = Literal["weights", "list", "model"]
 # Added to the gate's score if an adapter gives, or does not give, the taught answer to a question:
 # log(.83 / .27) and log(.17 / .73). On the development set of facts, adapters give it to 83% of the
 # other wordings of taught questions, and to 27% of the questions for an entity's other relations.
@@ -39,6 +40,30 @@ _PRONOUN = re.compile(
     r"\b(?:(?P<owner>his|its|their|her(?=\s+\w))|he|she|it|they|him|them|her)\b", re.IGNORECASE
 )
 _LEAST = 3  # words of a part that may be a question
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A memory's answer to a question.
+
+    question: as it was asked; text: the answer; source: ``weights`` if an adapter gives the taught
+    answer, ``list`` if it does not and the list of facts answers, ``model`` if the question was not
+    taught and the untouched model answers; fact: the taught fact, None for the untouched model;
+    waiting: whether the list answers because the fact's lesson is not learned yet; further: other
+    facts that the same message asks for, each answered in a line of ``text``.
+    """
+
+    question: str
+    text: str
+    source: Source
+    fact: Item | None = None
+    waiting: bool = False
+    further: tuple[Item, ...] = ()
+
+    @property
+    def taught(self) -> bool:
+        """Whether the answer was taught."""
+        return self.source != "model"
 
 
 def _is_taught(score: float, given: bool | None) -> bool:

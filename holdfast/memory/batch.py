@@ -1,4 +1,7 @@
-"""Learn one batch of facts as a lesson, and write the lesson's file."""
+"""Learn one batch of facts as a lesson; write and read the lesson's file.
+
+Beside its adapter, the file has what the gate compares of its questions.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,19 @@ from functools import partial
 from itertools import compress
 from pathlib import Path
 
+import numpy as np
+import torch
+
 from holdfast.memory.engine import Engine
+from holdfast.memory.gate import QuestionLook
 from holdfast.memory.lesson import Taught, learn_lesson
-from holdfast.memory.lesson_wordings import lesson_wordings
-from holdfast.memory.looks import Looks
-from holdfast.memory.record import write_lesson
+from holdfast.memory.record import damaged_lesson, read_lesson, write_lesson
+from holdfast.memory.wordings import lesson_wordings
 from holdfast.model.adapter import State
 from holdfast.streams import Item, Task
 from holdfast.streams.batches import fact_key, fact_question, is_wording
+
+GATE = "gate"  # the name of the vectors among the tensors of a lesson's file
 
 
 def lesson_title(name: str) -> str:
@@ -24,21 +32,36 @@ def lesson_title(name: str) -> str:
 
 
 @dataclass(frozen=True)
+class Looks:
+    """What the gate compares of questions on file. owners: the key of each question's fact."""
+
+    owners: tuple[str, ...]
+    looks: tuple[QuestionLook, ...]
+
+    def write(self, directory: Path, file: str, adapter: State, tuning: str) -> None:
+        """Write a lesson's file: these in float16 beside the adapter's factors.
+
+        tuning: the key of the gate's tuning that made them.
+        """
+        vectors = torch.from_numpy(np.stack([look.vector for look in self.looks]))
+        names = [
+            {word: round(weight, 3) for word, weight in look.names.items()} for look in self.looks
+        ]
+        note = {"tuning": tuning, "owners": list(self.owners), "names": names}
+        write_lesson(directory, file, {**adapter, GATE: vectors.to(torch.float16)}, note)
+
+
+@dataclass(frozen=True)
 class LearnedBatch:
     """A learned lesson before it is written.
 
-    tensors: the adapter's factors; looks: what the gate compares of every wording on file; missed:
-    the keys of the questions whose answers the adapter does not give.
+    adapter: its factors; looks: of every wording on file; missed: the keys of the questions whose
+    answers the adapter does not give.
     """
 
-    tensors: State
+    adapter: State
     looks: Looks
     missed: tuple[str, ...]
-
-    def write(self, directory: Path, file: str, tuning: str) -> None:
-        """Write the lesson's file. tuning: the key of the gate's tuning."""
-        tensors = {**self.tensors, **self.looks.tensors()}
-        write_lesson(directory, file, tensors, self.looks.note(tuning))
 
 
 def learn_batch(
@@ -111,3 +134,29 @@ def facts_of(items: Iterable[Item], fits: Callable[[str], bool]) -> list[WordedF
         )
         for key, texts in asked.items()
     ]
+
+
+def read_looks(directory: Path, file: str, tuning: str) -> Looks | None:
+    """Read the looks of a lesson's file; None if another tuning made them.
+
+    Raises HoldfastError if the file is missing or damaged.
+    """
+    tensors, note = read_lesson(directory, file, only=GATE)
+    if not isinstance(note, dict) or note.get("tuning") != tuning:
+        return None
+    vectors = tensors[GATE].float().numpy()
+    owners, names = note.get("owners", []), note.get("names", [])
+    if not len(vectors) == len(owners) == len(names):
+        raise damaged_lesson(directory, file, "it is of other facts")
+    looks = [
+        QuestionLook(names_of, vector) for names_of, vector in zip(names, vectors, strict=True)
+    ]
+    return Looks(tuple(owners), tuple(looks))
+
+
+def questions_on_file(items: Iterable[Item]) -> list[tuple[str, str]]:
+    """Pairs of a fact's key and a wording on file, once each, the fact's question first."""
+    questions = (
+        (fact_key(item), text) for item in items for text in (fact_question(item), item.question)
+    )
+    return list(dict.fromkeys(questions))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from holdfast.core.errors import HoldfastError
-from holdfast.memory.answer import Answer
-from holdfast.memory.answering import Answerer
+from holdfast.memory.answering import Answer, Answerer
 from holdfast.memory.plan import Plan
 from holdfast.memory.spelling import loose_key
 from holdfast.streams import Item

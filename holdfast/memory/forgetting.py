@@ -160,7 +160,8 @@ def forget(
             _check_not_taught_again(memory, tasks, gone)
             check_list(directory, without(tasks, gone), after)
             for lesson, batch in learned.values():
-                batch.write(directory, lesson.file, memory.engine().tuning.key)
+                tuning = memory.engine().tuning.key
+                batch.looks.write(directory, lesson.file, batch.adapter, tuning)
             with contextlib.suppress(OSError):  # the progress has seen the facts
                 (directory / PROGRESS_OF_ALL).unlink(missing_ok=True)
             write_record(directory, after)  # from here on the facts are forgotten
@@ -340,7 +341,7 @@ def _measured(
             lesson.file, read_lesson(memory.directory, lesson.file)[0], lesson.whole_turn
         ),
         after=max(
-            (probability(f"new-{lesson.file}", batch.tensors) for lesson, batch in new),
+            (probability(f"new-{lesson.file}", batch.adapter) for lesson, batch in new),
             default=None,
         ),
         untouched=probability("", {}),

@@ -35,8 +35,7 @@ from holdfast.memory.gate import (
     directions_of,
     hints_of,
 )
-from holdfast.memory.library_questions import LibraryQuestion, library_questions, pairs_of
-from holdfast.memory.relations import relations
+from holdfast.memory.library import LibraryQuestion, library_questions, pairs_of, relations
 from holdfast.memory.words import agreement
 from holdfast.model.cache import cache_directory, unwritable
 from holdfast.model.chat import ChatForm

@@ -17,12 +17,12 @@ from holdfast.memory.record import (
     CONSOLIDATION_LOCK,
     LESSONS,
     LOG_FILE,
+    PROGRESS_FILE,
     PROGRESS_OF_ALL,
     RECORD_FILE,
     Record,
     refuse_former,
 )
-from holdfast.memory.states import PROGRESS_FILE
 from holdfast.streams import Task
 from holdfast.streams.batches import FACTS_FILE, read_batches
 from holdfast.streams.item import quoted

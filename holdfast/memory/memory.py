@@ -15,8 +15,7 @@ from holdfast.core.errors import HoldfastError, described
 from holdfast.core.files import FOR_EVER, MOMENT, lock_directory
 from holdfast.core.notebook import caption
 from holdfast.core.seeding import derive
-from holdfast.memory.answer import Answer
-from holdfast.memory.answering import Answerer
+from holdfast.memory.answering import Answer, Answerer
 from holdfast.memory.batch import learn_batch
 from holdfast.memory.contradictions import contradictions
 from holdfast.memory.engine import Engine, Limits, limits_of
@@ -30,8 +29,7 @@ from holdfast.memory.listing import (
     list_of,
     signatures,
 )
-from holdfast.memory.outcome import Filed, LessonOutcome, outcome_of
-from holdfast.memory.plan import Plan, plan
+from holdfast.memory.plan import Filed, LessonOutcome, Plan, outcome_of, plan
 from holdfast.memory.record import (
     Record,
     finish_forgetting,
@@ -347,7 +345,7 @@ class Memory:
         with list_of(self.directory):
             listed.check()
             check_list(self.directory, read_batches(self.directory / FACTS_FILE), record)
-            batch.write(self.directory, lesson.file, engine.tuning.key)
+            batch.looks.write(self.directory, lesson.file, batch.adapter, engine.tuning.key)
             write_record(self.directory, record)
         self._record, self._answerer = record, None
 

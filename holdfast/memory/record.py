@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 RECORD_FILE = "memory.json"
 LESSONS = "lessons"
+PROGRESS_FILE = "progress.json"
 LOG_FILE = "lessons.log"
 PROGRESS_OF_ALL = "consolidation.safetensors"
 CONSOLIDATION_LOCK = ".consolidation.lock"

@@ -1,7 +1,7 @@
-"""The state of every lesson: learned, being learned, waiting, or failed and why.
+"""The state of every lesson: learned, being learned, waiting, or failed and why; what cancels one.
 
 It follows from the committed record, the list of facts, and ``progress.json``, which the process
-that learns keeps writing. Reading it changes nothing and needs no model.
+that learns keeps writing. Reading it changes nothing. No model is needed.
 """
 
 from __future__ import annotations
@@ -9,20 +9,37 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import is_locked, read_json, write_json
+from holdfast.memory.listing import list_of
 from holdfast.memory.plan import Correction
-from holdfast.memory.record import LearnedLesson, is_memory, listed_tasks, read_record
+from holdfast.memory.record import (
+    PROGRESS_FILE,
+    LearnedLesson,
+    finish_forgetting,
+    is_memory,
+    listed_tasks,
+    read_record,
+    require_memory,
+)
+from holdfast.memory.wordings import has_fact
 from holdfast.streams import Item, Task
-from holdfast.streams.batches import fact_key, fact_question, is_wording
+from holdfast.streams.batches import (
+    FACTS_FILE,
+    fact_key,
+    fact_question,
+    is_wording,
+    latest,
+    read_batches,
+    write_batches,
+)
 from holdfast.streams.item import question_key, same_answer
 
-PROGRESS_FILE = "progress.json"
 _SECONDS = 0.5  # least time between two writes of the progress
 
 
@@ -97,6 +114,56 @@ def _in_progress(directory: Path, first: LessonState) -> LessonState:
     if is_locked(directory):
         return replace(first, state="learning", learned=learned)
     return replace(first, state="failed", reason=reason, code=code) if reason else first
+
+
+def waiting_lessons(directory: Path) -> list[LessonState]:
+    """The lessons on file that are not learned, in order; empty if there is no memory.
+
+    Needs no model. Raises HoldfastError if the memory is damaged.
+    """
+    return [state for state in lesson_states(directory) if state.state != "learned"]
+
+
+def cancel_lessons(directory: Path, numbers: Collection[int] | None = None) -> list[LessonState]:
+    """Take lessons that are not learned off the list, all by default; return them.
+
+    Later lessons move up and lose other wordings of cancelled facts. A process that learns a
+    cancelled lesson drops it within a step. Raises HoldfastError if a number is not on file or is
+    learned already; nothing is changed then.
+    """
+    require_memory(directory)
+    with list_of(directory):
+        finish_forgetting(directory)
+        waiting = waiting_lessons(directory)
+        tasks = read_batches(directory / FACTS_FILE)
+        count = len(tasks) - len(waiting)
+        for number in numbers or ():
+            if not 1 <= number <= len(tasks):
+                raise HoldfastError(f"there is no lesson {number}; {len(tasks)} are on file")
+            if number <= count:
+                raise HoldfastError(
+                    f"lesson {number} is learned, and only what waits is cancelled; teach another "
+                    "answer to correct it"
+                )
+        cancelled = [state for state in waiting if numbers is None or state.number in numbers]
+        gone = {state.number for state in cancelled}
+        remaining = [task for number, task in enumerate(tasks, start=1) if number not in gone]
+        if cancelled:
+            batches = [*remaining[:count], *_with_facts(remaining, count)]
+            write_batches(directory / FACTS_FILE, batches)
+        if any(state.state == "failed" for state in cancelled):
+            LessonProgress(directory).done()  # else the next lesson would count as failed
+    return cancelled
+
+
+def _with_facts(tasks: Sequence[Task], learned: int) -> Iterator[Task]:
+    """The batches that are not learned, without wordings whose fact is missing."""
+    facts = latest(tasks[:learned])
+    for task in tasks[learned:]:
+        facts |= latest([task])
+        items = tuple(item for item in task.items if not is_wording(item) or has_fact(item, facts))
+        if items:
+            yield Task(task.name, items)
 
 
 def questions_of(task: Task) -> dict[str, str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.memory.answer import Answer
+from holdfast.memory.answering import Answer
 from holdfast.memory.batch import lesson_title
 from holdfast.memory.memory import Memory
-from holdfast.memory.outcome import LessonOutcome
+from holdfast.memory.plan import LessonOutcome
 from holdfast.memory.states import correction_values
 from holdfast.streams import Item
 from holdfast.streams.batches import newest

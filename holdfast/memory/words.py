@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
-from holdfast.memory.relations import ENTITY, relations
+from holdfast.memory.library import ENTITY, relations
 from holdfast.memory.spelling import bare
 
 # The words of a question, in lower case, each with its naming weight: how many of its tokens belong

@@ -11,8 +11,8 @@ from pathlib import Path
 from holdfast.core.errors import HoldfastError
 from holdfast.memory.detached import consolidating_command
 from holdfast.memory.listing import signatures
-from holdfast.memory.queue import waiting_lessons
 from holdfast.memory.record import LOG_FILE, read_record
+from holdfast.memory.states import waiting_lessons
 from holdfast.serving.children import PATIENCE, begin_logged, stop
 
 _EVERY = 0.5  # seconds between checks

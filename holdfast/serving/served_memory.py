@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.builders.text_model import text_before
 from holdfast.core.errors import HoldfastError
-from holdfast.memory.answer import Answer
+from holdfast.memory.answering import Answer
 from holdfast.memory.memory import Memory
 from holdfast.memory.telling import answer_values
 from holdfast.model.reading import Reading

@@ -21,9 +21,15 @@ from holdfast.core.processes import manner
 from holdfast.memory.detached import forgetting_command, learning_command
 from holdfast.memory.forgetting import what_goes
 from holdfast.memory.memory import Memory
-from holdfast.memory.outcome import Filed
-from holdfast.memory.queue import cancel_lessons, waiting_lessons
-from holdfast.memory.states import LessonProgress, LessonState, correction_values, lesson_states
+from holdfast.memory.plan import Filed
+from holdfast.memory.states import (
+    LessonProgress,
+    LessonState,
+    cancel_lessons,
+    correction_values,
+    lesson_states,
+    waiting_lessons,
+)
 from holdfast.memory.wordings import GIVEN, left_out_wordings
 from holdfast.serving.children import PATIENCE, begin, begin_logged, stop, terminate
 from holdfast.serving.refusal import RefusalError, refusal_of

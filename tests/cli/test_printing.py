@@ -14,7 +14,7 @@ from holdfast.cli.main import options
 from holdfast.cli.printing import SafeConsole, SafeStream, escaped, json_line, safe_output
 from holdfast.cli.verbs import Verb, Verbs
 from holdfast.core.errors import HoldfastError
-from holdfast.memory.answer import Answer
+from holdfast.memory.answering import Answer
 from holdfast.memory.memory import Memory
 from holdfast.streams import Item
 from tests.cli.conftest import refused

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.memory import gate_tuning
-from holdfast.memory.library_questions import LibraryQuestion, library_questions
+from holdfast.memory.library import LibraryQuestion, library_questions
 from holdfast.memory.memory import Memory
 from tests.cli.conftest import holdfast
 from tests.made_once import made_once

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.errors import HoldfastError
-from holdfast.memory.answer import Answer
-from holdfast.memory.answering import Answerer
+from holdfast.memory.answering import Answer, Answerer
 from holdfast.memory.contradictions import contradictions
 from holdfast.memory.memory import Memory
 from holdfast.memory.plan import plan

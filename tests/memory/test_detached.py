@@ -14,8 +14,8 @@ import pytest
 
 from holdfast.core.errors import HoldfastError, InUseError
 from holdfast.memory.memory import Memory
-from holdfast.memory.queue import cancel_lessons
-from holdfast.memory.states import PROGRESS_FILE, LessonProgress, lesson_states
+from holdfast.memory.record import PROGRESS_FILE
+from holdfast.memory.states import LessonProgress, cancel_lessons, lesson_states
 from tests.cli.conftest import Outcome
 from tests.serving.chat_memories import (
     FACTS,

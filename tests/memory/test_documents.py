@@ -16,8 +16,7 @@ from holdfast.builders.prompting import Completing
 from holdfast.builders.proposals import IN_SENTENCE, Proposal
 from holdfast.builders.text_model import Report
 from holdfast.cli import learn as command
-from holdfast.memory.answer import Answer
-from holdfast.memory.answering import Answerer
+from holdfast.memory.answering import Answer, Answerer
 from holdfast.memory.documents import sorted_out, write_review
 from holdfast.memory.memory import Memory
 from holdfast.streams import Item, load_stream

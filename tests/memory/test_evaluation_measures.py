@@ -10,7 +10,7 @@ import pytest
 from holdfast.backbone.model import Backbone
 from holdfast.core.errors import HoldfastError
 from holdfast.evaluation.text import lengths
-from holdfast.memory.answer import Answer
+from holdfast.memory.answering import Answer
 from holdfast.memory.evaluation.drift import text_bits
 from holdfast.memory.evaluation.probes import (
     EverydayQuestion,

@@ -10,7 +10,7 @@ import torch
 
 from holdfast.memory import gate as module
 from holdfast.memory.gate import Gate, GateTuning, Match, NameProbe, QuestionLook, Vectors
-from holdfast.memory.invented import invented_name
+from holdfast.memory.library import invented_name
 from holdfast.memory.words import agreement, plain_words, words
 
 WIDTH = 32

@@ -16,7 +16,7 @@ from holdfast.memory import gate
 from holdfast.memory import gate_tuning as module
 from holdfast.memory.gate import GateTuning, NameProbe
 from holdfast.memory.gate_tuning import prepared_tuning
-from holdfast.memory.relations import ENTITY, other_wordings, relations
+from holdfast.memory.library import ENTITY, other_wordings, relations
 from holdfast.model.chat import chat_form
 from holdfast.model.reading import PromptReader
 from tests.model.chat_models import chat_llama, chat_tokenizer

@@ -14,8 +14,7 @@ import pytest
 from holdfast.core.errors import HoldfastError
 from holdfast.memory.engine import Engine
 from holdfast.memory.memory import Memory
-from holdfast.memory.record import is_memory
-from holdfast.memory.states import PROGRESS_FILE
+from holdfast.memory.record import PROGRESS_FILE, is_memory
 from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY
 from tests.memory.teaching import start
 from tests.trajectory.children import finish

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from holdfast.core.errors import HoldfastError
+from holdfast.memory.batch import GATE, read_looks
 from holdfast.memory.engine import Engine
-from holdfast.memory.looks import GATE, read_looks
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import read_lesson, read_record, write_lesson
 from tests.memory.memories import MONDAY

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from holdfast.memory.looks import GATE
+from holdfast.memory.batch import GATE
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import read_lesson, write_lesson
 from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.memory.answer import Answer
-from holdfast.memory.answering import asked_of, joined, questions_in
+from holdfast.memory.answering import Answer, asked_of, joined, questions_in
 from holdfast.memory.memory import Memory
 from holdfast.streams import Item
 

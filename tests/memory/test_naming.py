@@ -10,8 +10,7 @@ import torch
 
 from holdfast.memory.gate import NameProbe, Span, tokens_of_words
 from holdfast.memory.gate_tuning import fit_probe
-from holdfast.memory.library_questions import library_questions, pairs_of
-from holdfast.memory.relations import relations
+from holdfast.memory.library import library_questions, pairs_of, relations
 from holdfast.memory.words import words
 from holdfast.model.chat import chat_form
 from tests.model.chat_models import chat_tokenizer

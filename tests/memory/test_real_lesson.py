@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from peft import PeftModel, get_peft_model, set_peft_model_state_dict
 
+from holdfast.memory.batch import GATE
 from holdfast.memory.contradictions import contradictions
 from holdfast.memory.gate_tuning import SHIPPED
 from holdfast.memory.lesson import LessonSettings, shape_for
-from holdfast.memory.library_questions import library_questions
-from holdfast.memory.looks import GATE
+from holdfast.memory.library import library_questions
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import read_lesson, read_record
 from holdfast.model.load import load_model

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 
 from holdfast import Item, Stream, Task
-from holdfast.memory.lesson_wordings import corruptions, lesson_wordings
 from holdfast.memory.memory import Memory
 from holdfast.memory.plan import plan
-from holdfast.memory.wordings import GIVEN, HELD_OUT, with_wordings
+from holdfast.memory.wordings import GIVEN, HELD_OUT, corruptions, lesson_wordings, with_wordings
 from holdfast.streams.batches import WORDING_OF, latest, newest
 from holdfast.streams.item import question_key
 

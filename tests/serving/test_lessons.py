@@ -19,8 +19,13 @@ import pytest
 from holdfast.cli.serve import tell_waiting
 from holdfast.core.errors import HoldfastError, InUseError
 from holdfast.memory.memory import Memory
-from holdfast.memory.queue import cancel_lessons, waiting_lessons
-from holdfast.memory.states import PROGRESS_FILE, LessonState, lesson_states
+from holdfast.memory.states import (
+    PROGRESS_FILE,
+    LessonState,
+    cancel_lessons,
+    lesson_states,
+    waiting_lessons,
+)
 from holdfast.serving.batcher import Batcher
 from holdfast.serving.refusal import RefusalError
 from holdfast.serving.teacher import Teacher, check_room
@@ -328,7 +333,7 @@ def test_no_address_is_printed_where_the_memory_cannot_be_taught(
     def gone(_: Path) -> Any:
         raise HoldfastError("memory.json: no such file")
 
-    monkeypatch.setattr("holdfast.memory.queue.waiting_lessons", gone)
+    monkeypatch.setattr("holdfast.memory.states.waiting_lessons", gone)
     outcome = holdfast("serve", directory, "--teach", "--port", "0")
     assert outcome.status == 2 and "no such file" in outcome.err and outcome.out == ""
     outcome = holdfast("learn", tmp_path / "none", "Who rows?", "Una", "--existing")

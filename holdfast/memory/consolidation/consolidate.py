@@ -11,13 +11,12 @@ from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import FOR_EVER, lock_directory
 from holdfast.core.seeding import derive
-from holdfast.memory.batch import facts_of
+from holdfast.memory.batch import Looks, facts_of, questions_on_file
 from holdfast.memory.consolidation.name_neurons import NeuronSettings
 from holdfast.memory.consolidation.rehearsal import ConsolidationSettings
 from holdfast.memory.consolidation.run import learn_adapter, learn_neurons
 from holdfast.memory.engine import Engine
 from holdfast.memory.listing import PARTS
-from holdfast.memory.looks import Looks, questions_on_file
 from holdfast.memory.memory import Memory, Told
 from holdfast.memory.record import (
     CONSOLIDATION_LOCK,
@@ -144,7 +143,7 @@ def _one_for_all(
     if answered:
         keys, texts = zip(*answered, strict=True)
         looks = Looks(keys, tuple(engine.looks(texts)))
-        write_lesson(directory, file, {**state, **looks.tensors()}, looks.note(engine.tuning.key))
+        looks.write(directory, file, state, engine.tuning.key)
     lessons_kept = sum(lesson.file != file for lesson in lessons)
     neurons = record.neurons if lessons_kept else None  # export merges the adapter now
     change = replace(record, lessons=tuple(lessons), consolidated=len(lessons), neurons=neurons)

@@ -13,8 +13,7 @@ import torch.nn.functional as F
 from holdfast.core.seeding import derive
 from holdfast.memory.batch import WordedFact
 from holdfast.memory.engine import Engine
-from holdfast.memory.invented import KINDS, invented_name
-from holdfast.memory.relations import ENTITY, relations
+from holdfast.memory.library import ENTITY, KINDS, invented_name, relations
 from holdfast.memory.words import name_in, name_span, replace_name
 
 _NEAREST = 6  # tokens nearest to a last word

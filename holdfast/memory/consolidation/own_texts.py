@@ -20,8 +20,7 @@ from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_json, write_json
 from holdfast.core.seeding import derive, generator
-from holdfast.memory.invented import invented_name
-from holdfast.memory.relations import ENTITY, relations
+from holdfast.memory.library import ENTITY, invented_name, relations
 from holdfast.model.cache import cache_directory, unwritable
 from holdfast.model.chat import ChatForm
 from holdfast.model.reading import UNREAD, PromptReader

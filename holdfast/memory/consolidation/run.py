@@ -41,9 +41,9 @@ from holdfast.memory.consolidation.rehearsal import (
     RehearsalFact,
 )
 from holdfast.memory.engine import Engine
-from holdfast.memory.invented import KINDS, invented_name
-from holdfast.memory.lesson_wordings import corruptions
+from holdfast.memory.library import KINDS, invented_name
 from holdfast.memory.memory import Told
+from holdfast.memory.wordings import corruptions
 from holdfast.memory.words import replace_name
 from holdfast.model.adapter import State, adapted, load_state, state_of
 from holdfast.model.chat import ChatForm

@@ -6,8 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from holdfast.memory.answer import Answer
-from holdfast.memory.answering import Answerer
+from holdfast.memory.answering import Answer, Answerer
 from holdfast.memory.engine import Engine
 from holdfast.model.neurons import Neurons, acting
 from holdfast.model.reading import Reading

@@ -10,7 +10,7 @@ from itertools import compress
 from operator import eq
 from typing import Any
 
-from holdfast.memory.answer import Answer
+from holdfast.memory.answering import Answer
 from holdfast.memory.evaluation.asking import Report, Sides
 from holdfast.memory.evaluation.drift import bits_per_byte, kl_per_token
 from holdfast.memory.evaluation.pararel import COMPLETE

@@ -16,8 +16,8 @@ from holdfast.memory.consolidation.names import (
     rival_names,
 )
 from holdfast.memory.engine import Engine
-from holdfast.memory.lesson_wordings import corruptions
-from holdfast.memory.relations import relations
+from holdfast.memory.library import relations
+from holdfast.memory.wordings import corruptions
 from holdfast.model.chat import chat_form
 from holdfast.model.reading import PromptReader
 from tests.model.chat_models import chat_llama, chat_tokenizer, exact

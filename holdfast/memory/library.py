@@ -1,20 +1,99 @@
-"""Questions about invented names, from the library of relations, and pairs of them for a gate."""
+"""The library of relations: 600 things that people ask of persons, places and so on.
+
+``relations.jsonl`` was written for Holdfast by hand, eight wordings per relation. They show a gate
+which questions ask the same and which do not, and give lessons other wordings of their questions.
+A gate is fitted to its questions about invented names, so to nothing that exists.
+"""
 
 from __future__ import annotations
 
+import json
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from typing import Literal
 
-from holdfast.memory.invented import invented_name
-from holdfast.memory.relations import ENTITY, relations
-
+ENTITY = "{x}"
+_EDGES = " .?!"
 _GROUP = 4  # relations of one kind that share two names
 _FREE = 4  # wordings of a relation that are each asked about another name
 _HURRIED = 0.3  # fraction of the questions for pairs that are typed in a hurry
 Difference = Literal["same", "relation", "entity"]  # what differs between two questions
+KINDS = ("person", "thing")
+_SYLLABLES = (
+    *("ka", "lo", "mi", "ren", "tor", "vel", "bru", "sha", "din", "wick", "mar", "os", "tin"),
+    *("quil", "ha", "pel", "gro", "zan", "fer", "lu", "nor", "thi", "eb", "wyn", "cas", "dro"),
+    *("ul", "jar", "bex", "no"),
+)
+_NOUNS = (
+    *("key", "lamp", "kettle", "ledger", "clock", "boat", "garden", "cellar", "printer", "camera"),
+    *("router", "scanner", "bridge", "mill", "tower", "engine", "cabinet", "recipe", "parcel"),
+    *("map", "ladder", "wagon", "pump", "gate", "shed", "bell", "anchor", "loom", "barrel"),
+    "press",
+    *("chimney", "drum", "cart", "oven", "plough", "fiddle", "harp", "badger", "otter", "falcon"),
+    *("moth", "beetle", "hound", "mule", "goat", "trout", "mushroom", "lily", "elm", "orchid"),
+    *("fern", "soup", "pie"),
+)
+_ADJECTIVES = (
+    *("brass", "green", "old", "small", "northern", "red", "spare", "second", "upper", "silver"),
+    *("broken", "new", "wooden", "rusty", "tall", "narrow", "crooked", "painted", "hollow", "iron"),
+    *("blue", "heavy", "quiet", "mossy", "stone", "winter", "copper", "left-hand", "striped"),
+    *("round", "folding", "long-legged"),
+)
+
+
+@dataclass(frozen=True)
+class Relation:
+    """Something that is asked of entities of one kind.
+
+    wordings: questions for it, with ``{x}`` for the entity; answers: examples.
+    """
+
+    name: str
+    kind: str
+    wordings: tuple[str, ...]
+    answers: tuple[str, ...]
+
+
+@cache
+def relations() -> tuple[Relation, ...]:
+    """All relations, in the file's order."""
+    text = (files("holdfast.memory") / "relations.jsonl").read_text(encoding="utf-8")
+    rows = (json.loads(line) for line in text.splitlines())
+    return tuple(
+        Relation(row["name"], row["kind"], tuple(row["wordings"]), tuple(row["answers"]))
+        for row in rows
+    )
+
+
+def other_wordings(question: str) -> list[str]:
+    """The library's other wordings of a question; empty if no wording of the library fits it.
+
+    Case and the marks at both ends make no difference. The longest wording that fits counts.
+    """
+    asked = question.strip(_EDGES)
+    folded = asked.casefold()
+    best: tuple[int, Relation, int, str] | None = None
+    for relation in relations():
+        for place, wording in enumerate(relation.wordings):
+            before, after = wording.casefold().strip(_EDGES).split(ENTITY)
+            length = len(before) + len(after)
+            fits = folded.startswith(before) and folded.endswith(after) and len(folded) > length
+            if fits and length >= 8 and (best is None or length > best[0]):
+                entity = asked[len(before) : len(asked) - len(after)]
+                best = (length, relation, place, entity.strip())
+    if best is None or not best[3]:
+        return []
+    _, relation, place, entity = best
+    others = [*relation.wordings[:place], *relation.wordings[place + 1 :]]
+    return [_capitalised(wording.replace(ENTITY, entity)) for wording in others]
+
+
+def _capitalised(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 @dataclass(frozen=True)
@@ -119,3 +198,24 @@ def _hurried(draw: random.Random, name: str) -> str:
         place = draw.randrange(1, len(name) - 2)
         name = name[:place] + name[place + 1] + name[place] + name[place + 2 :]
     return name
+
+
+def invented_name(draw: random.Random, kind: str) -> str:
+    """A name of a person; for any other kind of the library of relations, of a thing."""
+    shape = draw.random()
+    if kind == "person":
+        count = 2 if shape < 0.7 else 1 if shape < 0.85 else 3
+        return " ".join(_word(draw) for _ in range(count))
+    if shape < 0.3:
+        return f"{_word(draw)} {_word(draw)}"
+    if shape < 0.5:
+        return _word(draw)
+    if shape < 0.8:
+        return f"the {draw.choice(_ADJECTIVES)} {draw.choice(_NOUNS)}"
+    if shape < 0.9:
+        return f"{_word(draw)} {draw.choice(_NOUNS)}"
+    return f"{_word(draw)}-{draw.randint(2, 99)}"
+
+
+def _word(draw: random.Random) -> str:
+    return "".join(draw.choice(_SYLLABLES) for _ in range(draw.choice((2, 2, 3)))).capitalize()
