@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -329,7 +328,6 @@ def _proposed_facts(memory: Memory, source: str, writer: str | None) -> Proposed
         from holdfast.builders.load import text_model
         from holdfast.builders.prompting import Completing, PromptForm, Writing
         from holdfast.builders.proposals import Proposer
-        from holdfast.memory.contradictions import taken_for
         from holdfast.memory.documents import PROPOSALS, sorted_out
         from holdfast.model.cache import cache_directory
         from holdfast.model.fetch import fetch
@@ -344,7 +342,7 @@ def _proposed_facts(memory: Memory, source: str, writer: str | None) -> Proposed
     del model, proposer  # the memory loads its own
     facts = memory.facts
     with loading("comparing with what is on file"):
-        return sorted_out(proposed, facts, len(passages), partial(taken_for, memory.answerer))
+        return sorted_out(proposed, facts, len(passages), memory.taken_for)
 
 
 def _say_left_out(file: Path) -> None:

@@ -17,7 +17,6 @@ from holdfast.core.notebook import caption
 from holdfast.core.seeding import derive
 from holdfast.memory.answering import Answer, Answerer
 from holdfast.memory.batch import learn_batch
-from holdfast.memory.contradictions import contradictions
 from holdfast.memory.engine import Engine, Limits, limits_of
 from holdfast.memory.facts import Facts, frame_of, html_of, stream_from
 from holdfast.memory.listing import (
@@ -29,7 +28,7 @@ from holdfast.memory.listing import (
     list_of,
     signatures,
 )
-from holdfast.memory.plan import Filed, LessonOutcome, Plan, outcome_of, plan
+from holdfast.memory.plan import Filed, LessonOutcome, Plan, contradictions, outcome_of, plan
 from holdfast.memory.record import (
     Record,
     finish_forgetting,
@@ -46,9 +45,16 @@ from holdfast.memory.wordings import with_wordings
 from holdfast.model.chat import chat_form
 from holdfast.model.fetch import fetch, lasting_name
 from holdfast.model.load import load_config, load_tokenizer
-from holdfast.streams import Item, Stream, Task, write_jsonl
-from holdfast.streams.batches import FACTS_FILE, fact_key, latest, newest, read_batches
-from holdfast.streams.item import counted, question_key
+from holdfast.streams import Item, Stream, Task
+from holdfast.streams.batches import (
+    FACTS_FILE,
+    fact_key,
+    latest,
+    newest,
+    read_batches,
+    write_batches,
+)
+from holdfast.streams.item import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,6 +66,8 @@ class Memory:
     """A model and the facts that it was taught, in one directory. Not thread-safe.
 
     The model stays loaded between calls. The untouched model answers what was not taught.
+    record: what is committed; tasks: the batches on file, of which the first :attr:`horizon` are
+    learned.
     """
 
     def __init__(self, directory: str | Path, model: str = "smollm2", seed: int = 0) -> None:
@@ -69,8 +77,8 @@ class Memory:
         Raises HoldfastError if the directory holds something else or is damaged.
         """
         self.directory = Path(directory)
-        self._record = Record(lasting_name(model), "", seed)
-        self._tasks: tuple[Task, ...] = ()
+        self.record = Record(lasting_name(model), "", seed)
+        self.tasks: tuple[Task, ...] = ()
         self._engine: Engine | None = None
         self._limits: Limits | None = None
         self._answerer: Answerer | None = None
@@ -79,41 +87,36 @@ class Memory:
             self._read()
         else:
             check_free(self.directory)
-            self._tasks = read_batches(self.directory / FACTS_FILE)
+            self.tasks = read_batches(self.directory / FACTS_FILE)
 
     @property
     def horizon(self) -> int:
         """The number of learned lessons."""
-        return len(self._record.lessons)
+        return len(self.record.lessons)
 
     @property
     def model(self) -> str:
         """The model's name, or its absolute path."""
-        return self._record.model
+        return self.record.model
 
     @property
     def seed(self) -> int:
         """The seed of all random numbers."""
-        return self._record.seed
+        return self.record.seed
 
     @property
     def facts(self) -> tuple[Item, ...]:
         """All facts on file, each question once, with its newest answer."""
-        return tuple(newest(self._tasks))
+        return tuple(newest(self.tasks))
 
     @property
     def learned(self) -> tuple[Item, ...]:
         """All facts of the learned lessons, each question once, with its newest learned answer."""
-        return tuple(newest(self._tasks[: self.horizon]))
-
-    @property
-    def tasks(self) -> tuple[Task, ...]:
-        """The batches on file; the first :attr:`horizon` of them are learned."""
-        return self._tasks
+        return tuple(newest(self.tasks[: self.horizon]))
 
     def to_frame(self) -> pd.DataFrame:
         """A data frame with one row per fact: ``batch``, ``question``, ``answer``, ``aliases``."""
-        return frame_of(self._tasks)
+        return frame_of(self.tasks)
 
     def __repr__(self) -> str:
         counts = f"{counted(len(self.facts), 'fact')} in {counted(self.horizon, 'lesson')}"
@@ -123,10 +126,7 @@ class Memory:
         return caption(repr(self)) + html_of(self.facts)
 
     def _read(self) -> bool:
-        """Read what is committed; return whether it has changed.
-
-        The list is written before a commit, so it may have more tasks than there are lessons.
-        """
+        """Read what is committed and what waits; return whether it has changed."""
         seen = signatures(self.directory)
         if seen == self._seen:
             return False
@@ -134,10 +134,10 @@ class Memory:
         tasks = listed_tasks(self.directory, record)
         check_list(self.directory, tasks, record)
         answerer = self._answerer
-        if answerer is not None and (record, tasks) != (self._record, self._tasks):
+        if answerer is not None and (record, tasks) != (self.record, self.tasks):
             # Made before anything is assigned, so that a damaged lesson changes nothing.
-            answerer = self._new_answerer(record, tasks)
-        self._record, self._tasks, self._answerer, self._seen = record, tasks, answerer, seen
+            answerer = Answerer(self.engine(), self.directory, record, tasks)
+        self.record, self.tasks, self._answerer, self._seen = record, tasks, answerer, seen
         return True
 
     def refresh(self) -> bool:
@@ -148,15 +148,10 @@ class Memory:
         return is_memory(self.directory) and self._read()
 
     @property
-    def record(self) -> Record:
-        """The committed record."""
-        return self._record
-
-    @property
     def fingerprint(self) -> str:
         """sha256 over the model, the lessons and their facts."""
-        facts = [[task.name, task.fingerprint] for task in self._tasks[: self.horizon]]
-        committed = {**asdict(self._record), "forgotten": ()}
+        facts = [[task.name, task.fingerprint] for task in self.tasks[: self.horizon]]
+        committed = {**asdict(self.record), "forgotten": ()}
         for part in ("consolidated", "former"):  # as what is forgotten, these change no answer
             del committed[part]
         return sha256_of([committed, facts])
@@ -177,7 +172,7 @@ class Memory:
         return self._engine
 
     def _check_model(self, engine: Engine) -> None:
-        if self._record.fingerprint not in ("", engine.fingerprint):
+        if self.record.fingerprint not in ("", engine.fingerprint):
             raise HoldfastError(
                 f"{self.directory}: was taught to another model than the {self.model} that is "
                 "here now; fetch that one again, or teach the facts of facts.jsonl to a new memory"
@@ -193,16 +188,16 @@ class Memory:
 
     def _plan(self, stream: Stream | None, again: bool) -> Plan:
         """The plan for facts that have their wordings already."""
-        return plan(self._tasks, self.horizon, stream, self.missed() if again else ())
+        return plan(self.tasks, self.horizon, stream, self.missed() if again else ())
 
     def missed(self) -> tuple[Item, ...]:
         """The facts whose answers the weights did not give at the end of their last lesson."""
-        learned = self._tasks[: self.horizon]
+        learned = self.tasks[: self.horizon]
         last: dict[str, bool] = {}
-        for task, lesson in zip(learned, self._record.lessons, strict=True):
+        for task, lesson in zip(learned, self.record.lessons, strict=True):
             last |= {fact_key(item): False for item in task.items}
             last |= dict.fromkeys(lesson.missed, True)
-        return tuple(item for item in newest(learned) if last[question_key(item.question)])
+        return tuple(item for item in newest(learned) if last[fact_key(item)])
 
     def worded(
         self,
@@ -212,7 +207,7 @@ class Memory:
         report: Report = lambda *_: None,
     ) -> Stream:
         """The facts with their given wordings, filled up to ``count`` each by the paraphraser."""
-        on_file = list(latest(self._tasks).values())
+        on_file = list(latest(self.tasks).values())
         return with_wordings(stream_from(facts), count, paraphraser or Rules(), report, on_file)
 
     def write_facts(self, facts: Facts | None = None, *, again: bool = False) -> Filed:
@@ -221,19 +216,15 @@ class Memory:
         facts, again: as for :meth:`learn`. Does not load the model or wait for a running lesson.
         Raises HoldfastError for a fact that is invalid or too long, and if nothing is on file.
         """
-        self._check_here()
-        stream = None if facts is None else self.worded(facts)
-        first = self._plan(stream, again)
-        if not first.tasks:
-            raise self._empty()
+        stream, first = self._first_plan(facts, again)
         self._check(first)
-        notices = contradictions(self.answerer, first) if self._engine else ()
+        notices = contradictions(self.taken_for, first) if self._engine else ()
         with list_of(self.directory):
             decided = self._put_on_file(stream, again=again)
         keys = None if stream is None else latest(stream.tasks).keys()
         numbers = tuple(
             number
-            for number, task in enumerate(self._tasks, start=1)
+            for number, task in enumerate(self.tasks, start=1)
             if number > self.horizon and (keys is None or not keys.isdisjoint(latest([task])))
         )
         notices += decided.notices
@@ -257,18 +248,13 @@ class Memory:
         Raises HoldfastError for a fact that is invalid or too long (nothing is changed then), if
         another process learns here, and if the disk is full.
         """
-        self._check_here()
-        self.refresh()
-        stream = None if facts is None else self.worded(facts)
-        first = self._plan(stream, again)
-        if not first.tasks:
-            raise self._empty()
+        stream, first = self._first_plan(facts, again)
         if len(first.tasks) == self.horizon:
             return outcome_of((), self.facts, self.missed(), first)
         if not wait:
             self.engine(report)  # raises before anything is written
         self._check(first)
-        notices = contradictions(self.answerer, first) if self._engine else ()
+        notices = contradictions(self.taken_for, first) if self._engine else ()
         with lock_directory(self.directory, patience=FOR_EVER if wait else MOMENT, parts=PARTS):
             with list_of(self.directory):
                 remove_leftovers(self.directory)
@@ -279,14 +265,20 @@ class Memory:
             begin = self.horizon
             self._learn_waiting(report)
         decided = replace(decided, notices=(*notices, *decided.notices))
-        return outcome_of(self._tasks[begin : self.horizon], self.facts, self.missed(), decided)
+        return outcome_of(self.tasks[begin : self.horizon], self.facts, self.missed(), decided)
 
-    def _check_here(self) -> None:
-        """Raise HoldfastError if the memory was moved or removed since it was opened."""
+    def _first_plan(self, facts: Facts | None, again: bool) -> tuple[Stream | None, Plan]:
+        """The given facts with their wordings, and the plan for them before the list is locked."""
         if self._seen and not is_memory(self.directory):
             raise HoldfastError(
                 f"{self.directory}: was moved or removed since it was opened; open it where it is"
             )
+        self.refresh()
+        stream = None if facts is None else self.worded(facts)
+        first = self._plan(stream, again)
+        if not first.tasks:
+            raise self._empty()
+        return stream, first
 
     def _check(self, decided: Plan) -> None:
         """Raise HoldfastError if facts that are not learned yet cannot be learned."""
@@ -297,30 +289,29 @@ class Memory:
     def _put_on_file(self, stream: Stream | None, *, again: bool) -> Plan:
         """Add facts to the locked list, after those that other processes have added."""
         if not is_memory(self.directory):
-            write_record(self.directory, self._record)
+            write_record(self.directory, self.record)
         finish_forgetting(self.directory)
         self._read()
         decided = self._plan(stream, again)
         if len(decided.tasks) > decided.on_file:
-            whole = Stream(decided.tasks, self.directory.resolve().name, repeats=True)
-            write_jsonl(whole, self.directory / FACTS_FILE)
-            self._tasks, self._answerer = decided.tasks, None
+            write_batches(self.directory / FACTS_FILE, decided.tasks)
+            self.tasks, self._answerer = decided.tasks, None
         return decided
 
     def _learn_waiting(self, report: Told) -> None:
         """Learn what is on file, and what other processes add to it meanwhile."""
         progress = LessonProgress(self.directory)
-        while self.horizon < len(self._tasks):
+        while self.horizon < len(self.tasks):
             progress.begin(self.horizon + 1)
             try:
-                self._learn_task(self._tasks[self.horizon], report, progress)
+                self._learn_task(self.tasks[self.horizon], report, progress)
             except LessonCancelledError:
                 pass  # go on with the rest of the list
+            except HoldfastError as error:
+                progress.failed(str(error), error.code)
+                raise
             except Exception as error:
-                if isinstance(error, HoldfastError):
-                    progress.failed(str(error), error.code)
-                else:
-                    progress.failed(described(error))
+                progress.failed(described(error))
                 raise
             self._read()
         progress.done()
@@ -336,10 +327,11 @@ class Memory:
             progress.step(done)
             report(what, done, total)
 
-        seed = derive(self._record.seed, "lesson", number)
+        seed = derive(self.record.seed, "lesson", number)
         batch = learn_batch(engine, task, seed, after_step)
         lesson = learned_lesson(number, task, batch.missed)
-        record = self._record.after(lesson, engine.fingerprint)
+        lessons = (*self.record.lessons, lesson)
+        record = replace(self.record, lessons=lessons, fingerprint=engine.fingerprint)
         listed.check()  # before the list is locked, which would create a moved directory again
         # Checked before the commit: a list that was edited meanwhile must not damage the memory.
         with list_of(self.directory):
@@ -347,7 +339,7 @@ class Memory:
             check_list(self.directory, read_batches(self.directory / FACTS_FILE), record)
             batch.looks.write(self.directory, lesson.file, batch.adapter, engine.tuning.key)
             write_record(self.directory, record)
-        self._record, self._answerer = record, None
+        self.record, self._answerer = record, None
 
     def ask(self, question: str) -> str:
         """The answer to a question; :meth:`reply` also says where it comes from."""
@@ -367,25 +359,34 @@ class Memory:
 
     def check_facts(self) -> None:
         """Raise HoldfastError if no fact is on file."""
-        if not self._tasks:
+        if not self.tasks:
             raise self._empty()
+
+    def taken_for(self, questions: Sequence[str]) -> list[Item | None]:
+        """The fact on file that the memory takes each question for; None for none.
+
+        All None if a lesson is damaged: asking will report that, and teaching goes on.
+        """
+        try:
+            answers = self.answerer().taught(questions)
+        except HoldfastError:
+            return [None] * len(questions)
+        return [answer.fact if isinstance(answer, Answer) else None for answer in answers]
 
     def answerer(self) -> Answerer:
         """Answers from all lessons so far, and from the list for facts that wait to be learned."""
         if self._answerer is None:
-            self._answerer = self._new_answerer(self._record, self._tasks)
+            self._answerer = Answerer(self.engine(), self.directory, self.record, self.tasks)
         return self._answerer
 
     def learned_answerer(self) -> Answerer:
         """Answers questions about learned facts alone. Raises HoldfastError if there are none."""
         if not self.horizon:
             raise self._empty()
-        if self.horizon == len(self._tasks):
+        if self.horizon == len(self.tasks):
             return self.answerer()
-        return self._new_answerer(self._record, self._tasks[: self.horizon])
-
-    def _new_answerer(self, record: Record, tasks: Sequence[Task]) -> Answerer:
-        return Answerer(self.engine(), self.directory, record, tasks)
+        learned = self.tasks[: self.horizon]
+        return Answerer(self.engine(), self.directory, self.record, learned)
 
     def nearest(self, question: str, most: int = 3) -> list[str]:
         """The ``most`` questions on file that share most words with this one, perhaps fewer."""

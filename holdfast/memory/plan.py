@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.memory.spelling import loose_key
@@ -11,6 +11,8 @@ from holdfast.streams import Item, QuestionRegistry, Stream, Task
 from holdfast.streams.batches import fact_key, fact_question, is_wording, latest
 from holdfast.streams.item import question_key, quoted, same_answer
 from holdfast.streams.stream import case_twins
+
+_MOST = 100  # new facts whose questions are asked; reading one takes some milliseconds
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,32 @@ def twin_notices(facts: Iterable[Item], fresh: Iterable[Item]) -> list[str]:
         for before, item in case_twins(facts, lambda text: loose_key(text) or question_key(text))
         if item in fresh or before in fresh
     ]
+
+
+def contradictions(
+    taken_for: Callable[[Sequence[str]], Sequence[Item | None]], decided: Plan
+) -> tuple[str, ...]:
+    """Notices on new facts whose questions the memory answers already, with another answer.
+
+    taken_for: returns the fact on file that the memory takes each question for, or None. Both facts
+    are kept, each for its own wording, since the memory may misunderstand the question. Only the
+    first hundred new facts are checked.
+    """
+    on_file = latest(decided.tasks[: decided.on_file])
+    items = (item for task in decided.tasks[decided.on_file :] for item in task.items)
+    new = [item for item in items if not is_wording(item) and fact_key(item) not in on_file]
+    new = new[:_MOST]
+    if not new or not on_file:
+        return ()
+    return tuple(
+        f"{quoted(fact.question)} may ask the same as {quoted(other.question)}, which stays "
+        f"on file with the answer {quoted(other.answer)}; if so, forget that one"
+        for fact, other in zip(new, taken_for([fact.question for fact in new]), strict=True)
+        if other is not None
+        and not same_answer(other, fact)
+        and fact.answer.casefold() != other.answer.casefold()
+        and loose_key(fact.question) != loose_key(other.question)  # the plan has a notice on those
+    )
 
 
 def _checked(task: Task) -> tuple[Item, ...]:

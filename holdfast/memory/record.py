@@ -127,10 +127,6 @@ class Record:
         files = {lesson.file for lesson in self.lessons}
         return files if self.neurons is None else {*files, self.neurons.file}
 
-    def after(self, lesson: LearnedLesson, fingerprint: str) -> Record:
-        """The record with one more lesson. fingerprint: of the model that learned it."""
-        return replace(self, lessons=(*self.lessons, lesson), fingerprint=fingerprint)
-
 
 def is_memory(directory: Path) -> bool:
     """Whether the directory holds a memory."""
@@ -272,11 +268,6 @@ def remove_unnamed(directory: Path, record: Record) -> None:
     with contextlib.suppress(OSError):
         names = {path.name for path in (directory / LESSONS).glob("*.safetensors")} - record.files
         remove_named(directory, [f"{LESSONS}/{name}" for name in names])
-
-
-def remove_leftover_progress(directory: Path) -> None:
-    """Remove temporary files of a consolidation's progress. The caller must hold its lock."""
-    remove_unfinished(directory, PROGRESS_OF_ALL)
 
 
 def read_lesson(

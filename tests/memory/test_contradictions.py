@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from holdfast.core.errors import HoldfastError
 from holdfast.memory.answering import Answer, Answerer
-from holdfast.memory.contradictions import contradictions
 from holdfast.memory.memory import Memory
-from holdfast.memory.plan import plan
+from holdfast.memory.plan import contradictions, plan
 from holdfast.streams import Item, Stream, Task
 from holdfast.streams.batches import WORDING_OF
 
@@ -31,17 +29,13 @@ def notices(
     """The notices on given facts, and which questions were asked; ``known`` ask for KEY."""
     asked: list[str] = []
 
-    def taught(questions: Sequence[str]) -> list[Any]:
+    def taken_for(questions: Sequence[str]) -> list[Item | None]:
         asked.extend(questions)
-        return [
-            Answer(text, KEY.answer, "weights", KEY) if text in known else object()
-            for text in questions
-        ]
+        return [KEY if text in known else None for text in questions]
 
     batches = (Task("1", on_file),) if on_file else ()
     decided = plan(batches, len(batches), Stream((Task("2", given),), "new"))
-    said = contradictions(lambda: SimpleNamespace(taught=taught), decided)  # type: ignore[arg-type,return-value]
-    return said, asked
+    return contradictions(taken_for, decided), asked
 
 
 def test_a_new_answer_in_other_words_is_told():

@@ -9,11 +9,11 @@ import pytest
 from peft import PeftModel, get_peft_model, set_peft_model_state_dict
 
 from holdfast.memory.batch import GATE
-from holdfast.memory.contradictions import contradictions
 from holdfast.memory.gate_tuning import SHIPPED
 from holdfast.memory.lesson import LessonSettings, shape_for
 from holdfast.memory.library import library_questions
 from holdfast.memory.memory import Memory
+from holdfast.memory.plan import contradictions
 from holdfast.memory.record import read_lesson, read_record
 from holdfast.model.load import load_model
 from holdfast.model.reading import PromptReader
@@ -80,7 +80,7 @@ def test_everyday_questions_are_the_models_own(memory: Memory) -> None:
 def test_a_correction_in_other_words_is_told(memory: Memory) -> None:
     """And a new fact about the same person is none."""
     new = [("What is Orsa Tindle's birthplace?", "in Salt"), ("Who is Orsa Tindle's aunt?", "Ada")]
-    (line,) = contradictions(memory.answerer, memory.plan(new))
+    (line,) = contradictions(memory.taken_for, memory.plan(new))
     assert line.startswith(
         '"What is Orsa Tindle\'s birthplace?" may ask the same as "Where was Orsa Tindle born?"'
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
+from holdfast.core.file_checks import remove_unfinished
 from holdfast.core.files import FOR_EVER, lock_directory
 from holdfast.core.seeding import derive
 from holdfast.memory.batch import Looks, facts_of, questions_on_file
@@ -24,7 +25,6 @@ from holdfast.memory.record import (
     LearnedLesson,
     LearnedNeurons,
     Record,
-    remove_leftover_progress,
     remove_unnamed,
     write_lesson,
     write_record,
@@ -72,7 +72,7 @@ def consolidate(
     if (done := _done(memory, neurons=isinstance(settings, NeuronSettings))) is not None:
         return done
     with lock_directory(memory.directory, lock=CONSOLIDATION_LOCK, parts=PARTS):
-        remove_leftover_progress(memory.directory)
+        remove_unfinished(memory.directory, PROGRESS_OF_ALL)  # what a killed one left
         record, tasks = memory.record, memory.tasks[: memory.horizon]
         engine = memory.engine()
         facts = facts_of(latest(tasks).values(), engine.limits.fits)
