@@ -17,7 +17,6 @@ import contextlib
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress
 from pathlib import Path
 
 import numpy as np
@@ -103,19 +102,23 @@ def fit(
     depths = tuple(sorted({max(1, round(count * fraction)) for fraction in _DEPTHS}))
     draw = random.Random(derive(0, "gate"))
     asked = library_questions(draw)
-    read = _ReadQuestions.by(reader, asked, depths, report)
+    form: ChatForm = reader.form
+    prompts = [form.question(question.text) for question in asked]
+    read = [
+        _ReadQuestion(question, form.spans(question.text), states.cpu())
+        for question, states in zip(
+            asked, reader.states(prompts, depths, report=report), strict=True
+        )
+    ]
     # The pairs of each fold are scored by a probe and a projection fitted to the other folds.
     features, differences = [], []
     for fold in range(_FOLDS):
-        seen, unseen = read.of(fold, inside=False), read.of(fold, inside=True)
+        unseen = [row for row in read if row.question.group % _FOLDS == fold]
+        seen = [row for row in read if row.question.group % _FOLDS != fold]
         undecided = _undecided(seen, depths, key)
-        looks = [
-            undecided.look(question.text, spans, states)
-            for question, spans, states in zip(
-                unseen.asked, unseen.spans, unseen.states, strict=True
-            )
-        ]
-        for first, second, difference in pairs_of(unseen.asked, _PAIRS, draw):
+        looks = [undecided.look(row.question.text, row.spans, row.states) for row in unseen]
+        questions = [row.question for row in unseen]
+        for first, second, difference in pairs_of(questions, _PAIRS, draw):
             taught, other = looks[first], looks[second]
             covered, extra = agreement(taught.names, other.names)
             features.append((float(taught.vector @ other.vector), covered, extra))
@@ -125,50 +128,27 @@ def fit(
 
 
 @dataclass(frozen=True)
-class _ReadQuestions:
-    """Questions of the library with the untouched model's hidden states.
+class _ReadQuestion:
+    """A question with its tokens' spans and the untouched model's states [depths, tokens, d]."""
 
-    spans: of each question's tokens; states: [depths, tokens, d] of each question.
-    """
-
-    asked: list[LibraryQuestion]
-    spans: list[list[Span]]
-    states: list[torch.Tensor]
-
-    @classmethod
-    def by(
-        cls,
-        reader: PromptReader,
-        asked: list[LibraryQuestion],
-        depths: Sequence[int],
-        report: Callable[[int, int], None],
-    ) -> _ReadQuestions:
-        form: ChatForm = reader.form
-        prompts = [form.question(question.text) for question in asked]
-        states = reader.states(prompts, depths, report=report)
-        spans = [form.spans(question.text) for question in asked]
-        return cls(asked, spans, [tensor.cpu() for tensor in states])
-
-    def of(self, fold: int, *, inside: bool) -> _ReadQuestions:
-        """The questions whose group of relations is inside a fold, or outside."""
-        chosen = [(question.group % _FOLDS == fold) == inside for question in self.asked]
-        return _ReadQuestions(
-            list(compress(self.asked, chosen)),
-            list(compress(self.spans, chosen)),
-            list(compress(self.states, chosen)),
-        )
+    question: LibraryQuestion
+    spans: list[Span]
+    states: torch.Tensor
 
 
-def _undecided(read: _ReadQuestions, depths: tuple[int, ...], key: str) -> GateTuning:
+def _undecided(read: Sequence[_ReadQuestion], depths: tuple[int, ...], key: str) -> GateTuning:
     """A tuning with probe and projection fitted to questions, without decision weights."""
-    texts = [question.text for question in read.asked]
-    last = [states[-1] for states in read.states]
-    probe = fit_probe(texts, read.spans, last, [question.name for question in read.asked])
-    asking = [
-        asking_states(states, probe.probabilities(text, spans, states[-1]))
-        for text, spans, states in zip(texts, read.spans, read.states, strict=True)
-    ]
-    labels = torch.tensor([question.relation for question in read.asked])
+    probe = fit_probe(
+        [row.question.text for row in read],
+        [row.spans for row in read],
+        [row.states[-1] for row in read],
+        [row.question.name for row in read],
+    )
+    asking = []
+    for row in read:
+        probabilities = probe.probabilities(row.question.text, row.spans, row.states[-1])
+        asking.append(asking_states(row.states, probabilities))
+    labels = torch.tensor([row.question.relation for row in read])
     fitted = _discriminant(torch.stack(asking).flatten(1), labels)
     return GateTuning(key, depths, probe, *fitted, (0.0,) * 4)
 
