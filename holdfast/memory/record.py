@@ -16,14 +16,16 @@ command removes its temporary files.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.errors import HoldfastError, InUseError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from holdfast.core.errors import HoldfastError, InUseError, described
 from holdfast.core.file_checks import remove_named, remove_unfinished
 from holdfast.core.files import lock_directory, make_folder, read_json, write_json
 from holdfast.streams import Item, Task
@@ -50,6 +52,7 @@ class LearnedLesson:
     adapter acts on the question too, as that of consolidated lessons does.
     """
 
+    __pydantic_config__ = ConfigDict(extra="forbid")
     name: str
     fingerprint: str
     file: str
@@ -65,6 +68,7 @@ class LearnedNeurons:
     facts: how many facts these had; missed: keys of the questions whose answers they do not give.
     """
 
+    __pydantic_config__ = ConfigDict(extra="forbid")
     file: str
     lessons: int
     facts: int
@@ -128,6 +132,9 @@ class Record:
         return files if self.neurons is None else {*files, self.neurons.file}
 
 
+_RECORD = TypeAdapter(Record)
+
+
 def is_memory(directory: Path) -> bool:
     """Whether the directory holds a memory."""
     return os.path.isfile(directory / RECORD_FILE)  # also False for a name that is too long
@@ -158,55 +165,26 @@ def read_record(directory: Path) -> Record:
     path = directory / RECORD_FILE
     values = read_json(path)
     try:
-        if values["format"] != FORMAT:
+        version = values.pop("format")
+        if version != FORMAT:
             raise HoldfastError(
-                f"{path}: is of format {values['format']}, and this Holdfast knows {FORMAT}; use "
-                "the Holdfast that wrote it"
+                f"{path}: is of format {version}, and this Holdfast knows {FORMAT}; use the "
+                "Holdfast that wrote it"
             )
-        lessons = tuple(
-            LearnedLesson(**{**lesson, "missed": tuple(lesson["missed"])})
-            for lesson in values["lessons"]
-        )
-        neurons = values.get("neurons")
-        if neurons is not None:
-            neurons = LearnedNeurons(**{**neurons, "missed": tuple(neurons["missed"])})
-        record = Record(
-            values["model"],
-            values["fingerprint"],
-            values["seed"],
-            lessons,
-            neurons,
-            values.get("consolidated", 0),
-            tuple(values.get("forgotten", ())),
-            tuple((key, answer) for key, answer in values.get("former", ())),
-        )
-        _check_types(record)
+        record = _RECORD.validate_json(json.dumps(values), strict=True)
+        for file in record.files:
+            if Path(file).name != file:
+                raise ValueError(f"{file!r:.60} is no name of a file")
         return record
     except (KeyError, TypeError, ValueError, AttributeError) as error:
+        reason = described(error)
+        if isinstance(error, ValidationError):
+            first = error.errors()[0]
+            reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
         raise HoldfastError(
-            f"{path}: is damaged ({type(error).__name__}: {error}); restore it, or teach the facts "
-            "of facts.jsonl to a new memory"
+            f"{path}: is damaged ({reason}); restore it, or teach the facts of facts.jsonl to a "
+            "new memory"
         ) from error
-
-
-def _check_types(record: Record) -> None:
-    """Raise TypeError for a value of a wrong type, and for a file outside ``lessons``."""
-    texts = [record.model, record.fingerprint, *record.forgotten, *chain(*record.former)]
-    for lesson in record.lessons:
-        texts += [lesson.name, lesson.fingerprint, lesson.file, *lesson.missed]
-    files = [lesson.file for lesson in record.lessons]
-    numbers = [record.seed, record.consolidated]
-    if (neurons := record.neurons) is not None:
-        files.append(neurons.file)
-        texts += [neurons.file, *neurons.missed]
-        numbers += [neurons.lessons, neurons.facts]
-    for file in files:
-        if Path(file).name != file:
-            raise TypeError(f"{file!r:.60} is no name of a file")
-    right = all(isinstance(text, str) for text in texts)
-    right = right and all(isinstance(lesson.whole_turn, bool) for lesson in record.lessons)
-    if not right or any(type(number) is not int for number in numbers):
-        raise TypeError("a value is of another type")
 
 
 def write_record(directory: Path, record: Record) -> None:
