@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Literal
@@ -163,7 +162,11 @@ class Answerer:
         return self._adapter(file)
 
     def _adapter(self, file: str) -> Adapter:
-        return Adapter(file, partial(self._factors, file), file in self._whole_turn)
+        def factors() -> State:
+            tensors, _ = read_lesson(self._directory, file)
+            return {name: tensor for name, tensor in tensors.items() if name != GATE}
+
+        return Adapter(file, factors, file in self._whole_turn)
 
     def listed(self, questions: Sequence[str]) -> list[int | None]:
         """The number of the fact that each question asks for, None for none: by the gate alone."""
@@ -228,29 +231,18 @@ class Answerer:
         if not questions:
             return []
         readings, looks = self._engine.read(questions)
-        places, given = self._places(questions, readings, looks)
+        matches = self._matches(questions, looks)
+        given = self._given(readings, matches)
         taught: list[Answer | Reading] = []
-        for number, (question, place) in enumerate(zip(questions, places, strict=True)):
-            if place is None:
+        for number, (question, match) in enumerate(zip(questions, matches, strict=True)):
+            if match is None or not _is_taught(match.score, given.get(number)):
                 taught.append(readings[number])
                 continue
-            fact = self._facts[place]
+            fact = self._facts[match.place]
             source: Source = "weights" if given.get(number) else "list"
-            waiting = self._lesson[place] is None
+            waiting = self._lesson[match.place] is None
             taught.append(Answer(question, fact.answer, source, fact, waiting))
         return taught
-
-    def _places(
-        self, questions: Sequence[str], readings: Sequence[Reading], looks: Sequence[QuestionLook]
-    ) -> tuple[list[int | None], dict[int, bool]]:
-        """The number of the fact that each question asks for, None for none; and :meth:`_given`."""
-        matches = self._matches(questions, looks)
-        given = self._given(readings, [match.place if match else None for match in matches])
-        places = [
-            match.place if match and _is_taught(match.score, given.get(number)) else None
-            for number, match in enumerate(matches)
-        ]
-        return places, given
 
     def _matches(
         self, questions: Sequence[str], looks: Sequence[QuestionLook]
@@ -273,12 +265,14 @@ class Answerer:
         place = self._asked.get(question_key(question))
         return self._loose.get(loose_key(question)) if place is None else place
 
-    def _given(self, readings: Sequence[Reading], places: Sequence[int | None]) -> dict[int, bool]:
+    def _given(
+        self, readings: Sequence[Reading], matches: Sequence[Match | None]
+    ) -> dict[int, bool]:
         """By question number, whether the weights give the answer; only for learned facts."""
         by_file: dict[str, list[tuple[int, int]]] = {}
-        for number, place in enumerate(places):
-            if place is not None and (lesson := self._lesson[place]) is not None:
-                by_file.setdefault(lesson, []).append((number, place))
+        for number, match in enumerate(matches):
+            if match is not None and (lesson := self._lesson[match.place]) is not None:
+                by_file.setdefault(lesson, []).append((number, match.place))
         given: dict[int, bool] = {}
         for file, pairs in by_file.items():
             asked = [readings[number] for number, _ in pairs]
@@ -287,10 +281,6 @@ class Answerer:
                 verdicts = self._engine.answers_given(read, answers)
             given |= {number: right for (number, _), right in zip(pairs, verdicts, strict=True)}
         return given
-
-    def _factors(self, file: str) -> State:
-        tensors, _ = read_lesson(self._directory, file)
-        return {name: tensor for name, tensor in tensors.items() if name != GATE}
 
 
 def questions_in(message: str) -> list[str]:

@@ -137,40 +137,31 @@ class NameProbe:
         word names anything, every word that is not in :func:`.plain_words` gets 1.
         """
         weights: dict[str, float] = {}
-        for token in tokens_of_words(text, spans):
-            probability = max(probabilities[list(token.rows)].tolist(), default=0.0)
-            weight = len(token.rows) * probability if probability >= _LEAST_NAMING else 0.0
-            weights[token.word.key] = max(weights.get(token.word.key, 0.0), weight)
+        for word, rows in tokens_of_words(text, spans):
+            probability = max(probabilities[rows].tolist(), default=0.0)
+            weight = len(rows) * probability if probability >= _LEAST_NAMING else 0.0
+            weights[word.key] = max(weights.get(word.key, 0.0), weight)
         if sum(weights.values()) >= NAMED:
             return weights
         return {word: float(word not in plain_words()) for word in weights}
 
 
-@dataclass(frozen=True)
-class Token:
-    """A word with its tokens. rows: the tokens' numbers in the question's text."""
-
-    word: Word
-    rows: tuple[int, ...]
-
-
-def tokens_of_words(text: str, spans: Sequence[Span]) -> list[Token]:
-    """The tokens of each word, without those of blanks and punctuation alone."""
-    tokens = []
+def tokens_of_words(text: str, spans: Sequence[Span]) -> list[tuple[Word, list[int]]]:
+    """Each word with the numbers of its tokens, without those of blanks and punctuation alone."""
     inner = [(row, *span) for row, span in enumerate(spans) if words(text[slice(*span)])]
-    for word in words(text):
-        rows = [row for row, begin, end in inner if begin < word.end and end > word.begin]
-        tokens.append(Token(word, tuple(rows)))
-    return tokens
+    return [
+        (word, [row for row, begin, end in inner if begin < word.end and end > word.begin])
+        for word in words(text)
+    ]
 
 
 def hints_of(text: str, spans: Sequence[Span]) -> torch.Tensor:
     """The probe's inputs beside the states: [tokens, hints]."""
     hints = [[0.0] * _HINTS for _ in spans]
     plain = plain_words()
-    for number, token in enumerate(tokens_of_words(text, spans)):
-        hint = [float(number > 0 and token.word.is_marked), float(token.word.key in plain)]
-        for row in token.rows:
+    for number, (word, rows) in enumerate(tokens_of_words(text, spans)):
+        hint = [float(number > 0 and word.is_marked), float(word.key in plain)]
+        for row in rows:
             hints[row] = hint
     return torch.tensor(hints, dtype=torch.float32).view(len(spans), _HINTS)
 

@@ -71,11 +71,11 @@ def test_the_tokens_of_a_word_are_those_that_hold_letters_of_it() -> None:
     text = "Where does Orsa Tindle's cat, B-7, sleep?"
     spans = form.spans(text)
     assert len(spans) == len(form.question(text)) - len(form.user_end)
-    for token in tokens_of_words(text, spans):
-        read = "".join(text[slice(*spans[row])] for row in token.rows)
-        assert token.word.text.replace("-", "") in read.replace(" ", "").replace("-", "")
-    rows = [row for token in tokens_of_words(text, spans) for row in token.rows]
-    assert len(rows) == len(set(rows))
+    for word, rows in tokens_of_words(text, spans):
+        read = "".join(text[slice(*spans[row])] for row in rows)
+        assert word.text.replace("-", "") in read.replace(" ", "").replace("-", "")
+    every = [row for _, rows in tokens_of_words(text, spans) for row in rows]
+    assert len(every) == len(set(every))
 
 
 def test_pairs_differ_in_what_they_say() -> None:
