@@ -119,7 +119,7 @@ def measure(memory: Memory, sets: dict[str, list[Asked]], count: int, seed: int)
     affected = [task for task in memory.tasks if task.name in {lesson[key] for key in keys}]
     for task in without(affected, Gone(frozenset(keys))):
         start = derive(memory.seed, "never taught", task.name)
-        learned[task.name] = learn_batch(engine, task, start, lambda *_: None).adapter
+        learned[task.name] = learn_batch(engine, 1, task, start, lambda *_: None).adapter
     sides = {"never taught": left("never", learned), "untouched": left("", {})}
     sides["before"] = now("before")
     printed = forget(memory, [fact.question for fact in gone])

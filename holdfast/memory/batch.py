@@ -17,7 +17,7 @@ import torch
 from holdfast.memory.engine import Engine
 from holdfast.memory.gate import QuestionLook
 from holdfast.memory.lesson import Taught, learn_lesson
-from holdfast.memory.record import damaged_lesson, read_lesson, write_lesson
+from holdfast.memory.record import LearnedLesson, damaged_lesson, read_lesson, write_lesson
 from holdfast.memory.wordings import lesson_wordings
 from holdfast.model.adapter import State
 from holdfast.streams import Item, Task
@@ -53,23 +53,23 @@ class Looks:
 
 @dataclass(frozen=True)
 class LearnedBatch:
-    """A learned lesson before it is written.
+    """A learned lesson before it is written. adapter: its factors; looks: of wordings on file."""
 
-    adapter: its factors; looks: of every wording on file; missed: the keys of the questions whose
-    answers the adapter does not give.
-    """
-
+    lesson: LearnedLesson
     adapter: State
     looks: Looks
-    missed: tuple[str, ...]
+
+    def write(self, directory: Path, tuning: str) -> None:
+        """Write the lesson's file. tuning: the key of the gate's tuning."""
+        self.looks.write(directory, self.lesson.file, self.adapter, tuning)
 
 
 def learn_batch(
-    engine: Engine, task: Task, seed: int, report: Callable[[str, int, int], None]
+    engine: Engine, number: int, task: Task, seed: int, report: Callable[[str, int, int], None]
 ) -> LearnedBatch:
     """Learn the facts of a task, each under its wordings.
 
-    report(lesson, learned, facts) is called after every step.
+    number: of the lesson, from 1. report(lesson, learned, facts) is called after every step.
     """
     facts = facts_of(task.items, engine.limits.fits)
     readings, looks = engine.read([text for fact in facts for text in fact.wordings])
@@ -86,11 +86,10 @@ def learn_batch(
         engine.reader, taught, engine.settings, seed, partial(report, lesson_title(task.name))
     )
     owners = [fact.key for fact in facts for _ in range(fact.on_file)]
-    return LearnedBatch(
-        state,
-        Looks(tuple(owners), tuple(compress(looks, on_file))),
-        tuple(fact.key for fact, right in zip(facts, answered, strict=True) if not right),
-    )
+    missed = tuple(fact.key for fact, right in zip(facts, answered, strict=True) if not right)
+    file = f"{number:05d}-{task.fingerprint[:8]}.safetensors"
+    lesson = LearnedLesson(task.name, task.fingerprint, file, missed)
+    return LearnedBatch(lesson, state, Looks(tuple(owners), tuple(compress(looks, on_file))))
 
 
 def taught_wordings(task: Task) -> list[str]:

@@ -26,10 +26,8 @@ from holdfast.memory.record import (
     CONSOLIDATION_LOCK,
     PROGRESS_OF_ALL,
     Gone,
-    LearnedLesson,
     Record,
     finish_forgetting,
-    learned_lesson,
     listed_tasks,
     read_lesson,
     remove_half_written,
@@ -143,11 +141,13 @@ def forget(
         affected = _affected(memory, gone)
         for file in {before.lessons[number - 1].file for number, _ in affected}:
             read_lesson(directory, file)  # raises where it is damaged, before anything is learned
-        learned = {
-            number: _learn(memory, number, remaining, report)
-            for number, task in affected
-            for remaining in without([task], gone)
-        }
+        learned: dict[int, LearnedBatch] = {}
+        for number, task in affected:
+            seed = derive(memory.seed, "lesson", number)
+            for remaining in without([task], gone):
+                learned[number] = learn_batch(
+                    memory.engine(report), number, remaining, seed, report
+                )
         facts = tuple(
             _measured(memory, fact, _had(affected, _gone([fact], corrected=corrected)), learned)
             for fact in forgetting.facts
@@ -159,9 +159,8 @@ def forget(
             tasks = listed_tasks(directory, before)
             _check_not_taught_again(memory, tasks, gone)
             check_list(directory, without(tasks, gone), after)
-            for lesson, batch in learned.values():
-                tuning = memory.engine().tuning.key
-                batch.looks.write(directory, lesson.file, batch.adapter, tuning)
+            for batch in learned.values():
+                batch.write(directory, memory.engine().tuning.key)
             with contextlib.suppress(OSError):  # the progress has seen the facts
                 (directory / PROGRESS_OF_ALL).unlink(missing_ok=True)
             write_record(directory, after)  # from here on the facts are forgotten
@@ -169,8 +168,9 @@ def forget(
         remove_unnamed(directory, after)
         memory.refresh()
     answered: dict[str, bool] = {}  # by the last lesson that has the fact
-    for _, batch in learned.values():
-        answered |= dict.fromkeys(batch.looks.owners, True) | dict.fromkeys(batch.missed, False)
+    for batch in learned.values():
+        answered |= dict.fromkeys(batch.looks.owners, True)
+        answered |= dict.fromkeys(batch.lesson.missed, False)
     return replace(forgetting, facts=facts, answered=sum(answered.values()))
 
 
@@ -259,7 +259,7 @@ def _had(lessons: Iterable[tuple[int, Task]], gone: Gone) -> list[int]:
 def _after(
     memory: Memory,
     gone: Gone,
-    learned: dict[int, tuple[LearnedLesson, LearnedBatch]],
+    learned: dict[int, LearnedBatch],
     affected: Collection[int],
 ) -> Record:
     """The record to commit.
@@ -269,7 +269,7 @@ def _after(
     """
     before = memory.record
     lessons = {
-        number: learned[number][0]
+        number: learned[number].lesson
         if number in learned
         else replace(lesson, fingerprint=remaining.fingerprint)
         for number, (lesson, task) in enumerate(
@@ -303,20 +303,12 @@ def _check_not_taught_again(memory: Memory, tasks: Iterable[Task], gone: Gone) -
             )
 
 
-def _learn(
-    memory: Memory, number: int, task: Task, report: Told
-) -> tuple[LearnedLesson, LearnedBatch]:
-    seed = derive(memory.seed, "lesson", number)
-    batch = learn_batch(memory.engine(report), task, seed, report)
-    return learned_lesson(number, task, batch.missed), batch
-
-
 @torch.no_grad()
 def _measured(
     memory: Memory,
     fact: ForgottenFact,
     numbers: Sequence[int],
-    learned: dict[int, tuple[LearnedLesson, LearnedBatch]],
+    learned: dict[int, LearnedBatch],
 ) -> ForgottenFact:
     """The fact with its probabilities. numbers: of the lessons that learned it, perhaps none."""
     if not numbers:
@@ -334,14 +326,17 @@ def _measured(
         return math.exp(-float(loss[0]) * len(tokens))
 
     lesson = memory.record.lessons[numbers[-1] - 1]
-    new = [learned[number] for number in numbers if number in learned]
     return replace(
         fact,
         before=probability(
             lesson.file, read_lesson(memory.directory, lesson.file)[0], lesson.whole_turn
         ),
         after=max(
-            (probability(f"new-{lesson.file}", batch.adapter) for lesson, batch in new),
+            (
+                probability(f"new-{learned[number].lesson.file}", learned[number].adapter)
+                for number in numbers
+                if number in learned
+            ),
             default=None,
         ),
         untouched=probability("", {}),

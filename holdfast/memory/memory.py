@@ -33,7 +33,6 @@ from holdfast.memory.record import (
     Record,
     finish_forgetting,
     is_memory,
-    learned_lesson,
     listed_tasks,
     read_record,
     remove_leftovers,
@@ -327,17 +326,16 @@ class Memory:
             progress.step(done)
             report(what, done, total)
 
-        seed = derive(self.record.seed, "lesson", number)
-        batch = learn_batch(engine, task, seed, after_step)
-        lesson = learned_lesson(number, task, batch.missed)
-        lessons = (*self.record.lessons, lesson)
+        seed = derive(self.seed, "lesson", number)
+        batch = learn_batch(engine, number, task, seed, after_step)
+        lessons = (*self.record.lessons, batch.lesson)
         record = replace(self.record, lessons=lessons, fingerprint=engine.fingerprint)
         listed.check()  # before the list is locked, which would create a moved directory again
         # Checked before the commit: a list that was edited meanwhile must not damage the memory.
         with list_of(self.directory):
             listed.check()
             check_list(self.directory, read_batches(self.directory / FACTS_FILE), record)
-            batch.looks.write(self.directory, lesson.file, batch.adapter, engine.tuning.key)
+            batch.write(self.directory, engine.tuning.key)
             write_record(self.directory, record)
         self.record, self._answerer = record, None
 

@@ -214,12 +214,6 @@ def finish_forgetting(directory: Path) -> None:
         write_record(directory, replace(record, forgotten=(), former=()))
 
 
-def learned_lesson(number: int, task: Task, missed: tuple[str, ...]) -> LearnedLesson:
-    """The entry of a lesson with a file of its own. number: of the lesson, from 1."""
-    file = f"{number:05d}-{task.fingerprint[:8]}.safetensors"
-    return LearnedLesson(task.name, task.fingerprint, file, missed)
-
-
 def write_lesson(directory: Path, file: str, tensors: dict[str, torch.Tensor], note: Any) -> None:
     """Write a lesson's tensors and a JSON note beside them, atomically."""
     from holdfast.model.tensors import write_tensors
