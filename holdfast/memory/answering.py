@@ -45,11 +45,10 @@ _LEAST = 3  # words of a part that may be a question
 class Answer:
     """A memory's answer to a question.
 
-    question: as it was asked; text: the answer; source: ``weights`` if an adapter gives the taught
-    answer, ``list`` if it does not and the list of facts answers, ``model`` if the question was not
-    taught and the untouched model answers; fact: the taught fact, None for the untouched model;
-    waiting: whether the list answers because the fact's lesson is not learned yet; further: other
-    facts that the same message asks for, each answered in a line of ``text``.
+    source: ``weights`` if an adapter gives the taught answer, ``list`` if only the list of facts
+    does, ``model`` if the question was not taught and the untouched model answers; fact: the taught
+    one; waiting: whether its lesson is not learned yet; further: other facts that the same message
+    asks for, each answered in a line of ``text``.
     """
 
     question: str
@@ -66,18 +65,12 @@ class Answer:
 
 
 def _is_taught(score: float, given: bool | None) -> bool:
-    """Whether a question is about a taught fact.
-
-    score: the gate's; given: whether the weights give the fact's answer, None if it is not learned.
-    """
+    """score: the gate's; given: whether the weights give the answer, None if it is not learned."""
     return score + (0.0 if given is None else _GIVEN if given else _NOT_GIVEN) > 0
 
 
 class Answerer:
-    """Answers questions from a memory's lessons, or from its list if they do not give the answer.
-
-    What the gate compares is read from the lessons' files once.
-    """
+    """Answers from a memory's lessons, or from its list if they do not give the answer."""
 
     def __init__(
         self, engine: Engine, directory: Path, record: Record, tasks: Sequence[Task]
@@ -109,8 +102,8 @@ class Answerer:
     def _add(self, item: Item, file: str | None) -> int:
         """Add a fact, or another wording of one; return the fact's number.
 
-        file: of its lesson; None if it waits. A waiting item leaves a learned fact with its lesson
-        unless it corrects the answer.
+        file: of its lesson; None if it waits, and then a learned fact with this answer keeps its
+        lesson.
         """
         place = self._numbers.setdefault(fact_key(item), len(self._facts))
         if place == len(self._facts):
@@ -190,9 +183,9 @@ class Answerer:
     def taught(self, questions: Sequence[str]) -> list[Answer | Reading]:
         """The taught answer to each question, or its reading by the untouched model if it has none.
 
-        A message that asks for several facts gets an answer with a line for each. If a message as a
-        whole is about no fact, its parts may be.
-        Raises HoldfastError for a question that is empty or too long.
+        If a message asks for several facts, the answer has a line for each. If a message as a whole
+        is about no fact, its parts may be. Raises HoldfastError for a question that is empty or too
+        long.
         """
         taught = self._taught(questions)
         several = {
@@ -209,7 +202,7 @@ class Answerer:
     def _parts(self, messages: Sequence[Sequence[str]]) -> list[list[Answer]]:
         """The taught answers to the parts of each message.
 
-        A part that has none is asked again with the name of the last taught part for its pronoun.
+        A part without one is asked again with the name of the last taught part for its pronoun.
         """
         taught = iter(self._taught([question for parts in messages for question in parts]))
         answers: list[list[Answer]] = []
@@ -309,7 +302,7 @@ def asked_of(question: str, name: str) -> str | None:
 
 
 def joined(message: str, answers: Sequence[Answer]) -> Answer:
-    """Join the answers to a message's parts into one, with a line for each distinct fact."""
+    """One answer for the parts of a message, with a line for each distinct fact."""
     distinct = list({answer.fact: answer for answer in answers}.values())
     first, *others = distinct
     return replace(

@@ -69,7 +69,7 @@ def learn_batch(
 ) -> LearnedBatch:
     """Learn the facts of a task, each under its wordings.
 
-    number: of the lesson, from 1. report(lesson, learned, facts) is called after every step.
+    number: of the lesson, from 1; report(lesson, learned, facts): called after every step.
     """
     facts = facts_of(task.items, engine.limits.fits)
     readings, looks = engine.read([text for fact in facts for text in fact.wordings])
@@ -101,8 +101,8 @@ def taught_wordings(task: Task) -> list[str]:
 class WordedFact:
     """A fact with the wordings under which it is learned.
 
-    key: of its question, by ``question_key``; wordings: the question, then its other wordings;
-    on_file: how many of them, from the first, are in the list of facts.
+    key: of its question, by ``question_key``; wordings: the question first; on_file: how many of
+    them, from the first, are in the list of facts.
     """
 
     key: str
@@ -136,10 +136,7 @@ def facts_of(items: Iterable[Item], fits: Callable[[str], bool]) -> list[WordedF
 
 
 def read_looks(directory: Path, file: str, tuning: str) -> Looks | None:
-    """Read the looks of a lesson's file; None if another tuning made them.
-
-    Raises HoldfastError if the file is missing or damaged.
-    """
+    """Read a lesson's looks; None if another tuning made them. Raises HoldfastError if damaged."""
     tensors, note = read_lesson(directory, file, only=GATE)
     if not isinstance(note, dict) or note.get("tuning") != tuning:
         return None

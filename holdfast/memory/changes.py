@@ -29,8 +29,8 @@ from holdfast.streams.item import same_answer, says
 class Moment:
     """A memory as it is, or was.
 
-    name: for a reader; sides: loads the model and returns what can be asked; one_set: whether one
-    set of weights (neurons, or an adapter that reads whole turns) has all facts.
+    sides: loads the model and returns what can be asked; one_set: whether one set of weights
+    (neurons, or an adapter that reads whole turns) has all facts.
     """
 
     name: str
@@ -44,7 +44,7 @@ class FactChanges:
     """How two lists of facts differ.
 
     added, forgotten: facts of the later or the earlier list alone; corrected: pairs of a fact
-    before and after its answer changed; unchanged: how many facts have the same answer in both.
+    before and after; unchanged: how many have the same answer in both.
     """
 
     added: tuple[Item, ...]
@@ -76,9 +76,9 @@ class WeightsAlone:
 class AnswerChanges:
     """How the answers to questions of common knowledge differ.
 
-    asked: how many questions; before, after: how many are answered right; others: those with
-    another answer; weights_before, weights_after: of the weights alone, None if no one set has all
-    facts; bits: per byte of text, of the untouched model, None if neither moment has such a set.
+    before, after: how many of those asked are answered right; others: those with another answer;
+    weights_before, weights_after: of the weights alone, None if no one set has all facts; bits: per
+    byte of text, of the untouched model, None if neither moment has such a set.
     """
 
     asked: int
@@ -163,7 +163,7 @@ def changes(
 ) -> Changes:
     """Compare two moments. everyday: questions of common knowledge; if empty, nothing is asked.
 
-    report(what, done, total): questions. Raises HoldfastError if a model cannot be loaded.
+    report(what, done, total): questions.
     """
     facts = fact_changes(before.facts, after.facts)
     answers = answer_changes(before, after, everyday, report) if everyday else None

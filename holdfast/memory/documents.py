@@ -28,9 +28,9 @@ _COLUMNS = ("question", "answer", "source", "sentence")
 class Proposed:
     """Pairs of a question and an answer from documents, compared with a memory's facts.
 
-    passages: how many were read; new: pairs that the memory does not have; known: pairs that it
-    has; contradicting: pairs with the memory's other answer; refused: number of pairs that failed
-    the check, by reason; repeating: new pairs that the memory may have in other words, with those.
+    passages: how many were read; contradicting: pairs with the memory's other answer; refused:
+    number of pairs that failed the check, by reason; repeating: new pairs that the memory may have
+    in other words, with those.
     """
 
     passages: int
@@ -46,7 +46,6 @@ class Proposed:
         return Stream((Task(name, items),), name)
 
     def counts(self) -> dict[str, int]:
-        """The number of pairs of each kind."""
         return {
             "passages": self.passages,
             "new": len(self.new),
@@ -56,7 +55,6 @@ class Proposed:
         }
 
     def lines(self) -> list[str]:
-        """Lines for a reader."""
         lines = [f"{counted(self.passages, 'passage')}: {counted(len(self.new), 'new fact')}"]
         lines += [f"on file already: {pair.question}" for pair in self.known]
         lines += [
@@ -77,7 +75,7 @@ def sorted_out(
     passages: int,
     taken_for: TakenFor = lambda questions: [None] * len(questions),
 ) -> Proposed:
-    """Compare pairs with the facts of a memory. passages: how many the pairs come from.
+    """Compare pairs from ``passages`` passages with the facts of a memory.
 
     taken_for: returns the fact that the memory takes each new question for, or None.
     """
@@ -115,8 +113,7 @@ def sorted_out(
 def write_review(proposed: Proposed, path: Path) -> None:
     """Write a CSV table of the new and the contradicting pairs, to be read, changed and learned.
 
-    If a pair contradicts or may repeat a fact on file, a further column has that fact's answer.
-    Raises HoldfastError if the table cannot be written.
+    A further column has the answer on file where one contradicts or may repeat it.
     """
     new = ((pair, proposed.repeating.get(pair, "")) for pair in proposed.new)
     pairs = [*new, *proposed.contradicting]
@@ -134,7 +131,7 @@ def write_review(proposed: Proposed, path: Path) -> None:
 def forget_proposals(facts: Iterable[Item]) -> None:
     """Remove the cached pairs of every passage that any of these facts comes from.
 
-    The passage's other pairs are proposed anew when the document is read again.
+    The passage's other pairs are proposed again when the document is read again.
     """
     questions = {loose_key(fact.question) for fact in facts}
     sentences = {fact.details.get("sentence") for fact in facts} - {None, ""}

@@ -81,10 +81,7 @@ class Limits:
 
 
 def limits_of(form: ChatForm, config: Any) -> Limits:
-    """The limits of a model: 512 and 256 tokens, or less so that its context holds both.
-
-    config: the model's transformers configuration.
-    """
+    """512 and 256 tokens, or less so that the context of a model's configuration holds both."""
     context = context_of(config)
     if context is None:
         return Limits(form, LONGEST_QUESTION, LONGEST_ANSWER)
@@ -95,10 +92,10 @@ def limits_of(form: ChatForm, config: Any) -> Limits:
 
 @dataclass(frozen=True)
 class Adapter:
-    """A learned adapter.
+    """A learned adapter. name: of its file; load: reads its factors.
 
-    name: of its file; load: reads its factors; whole_turn: whether it acts on the common prefix and
-    the question too, and not only from the invocation on.
+    whole_turn: whether it acts on the common prefix and the question too, not only from the
+    invocation on.
     """
 
     name: str
@@ -162,7 +159,7 @@ class Engine:
     ) -> Iterator[Sequence[Reading]]:
         """Let an adapter act during the block; yield the readings from which it answers.
 
-        readings: by the untouched model; an adapter of whole turns reads their tokens anew.
+        readings: by the untouched model; an adapter of whole turns reads their tokens again.
         """
         self._use(adapter)
         with adapted(self.reader.model):

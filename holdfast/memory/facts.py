@@ -31,9 +31,8 @@ def stream_from(facts: Facts, columns: Columns = NAMED_AS_KEYS) -> Stream:
     """Convert facts to a stream with one task per batch, in order.
 
     facts: anything that :func:`holdfast.load_stream` takes; ``-`` for JSON lines from standard
-    input; a stream. columns: which columns or keys hold questions and answers. A later batch may
-    correct the answer of an earlier one.
-    Raises HoldfastError naming the file and each wrong line, or the number of each wrong fact.
+    input; a stream. A later batch may correct the answer of an earlier one. Raises HoldfastError
+    naming the file and each wrong line, or the number of each wrong fact.
     """
     if isinstance(facts, Stream):
         return facts

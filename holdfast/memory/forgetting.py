@@ -46,10 +46,9 @@ from holdfast.streams.item import question_key, same_answer
 class ForgottenFact:
     """A forgotten answer to a question, and its probability given the question.
 
-    answer: the newest one, or a former one that was corrected; before: its probability by the last
-    weights that had learned it; after: by the weights that replace them, the greatest of several;
-    untouched: by the untouched model. A probability is None if there are no such weights; all are
-    None before anything is forgotten, and for a fact that was not learned.
+    answer: the newest one, or a former one; before: its probability by the last weights that had
+    learned it; after: the greatest by the weights that replace them; untouched: by the untouched
+    model. None where there are no such weights, and before anything is forgotten.
     """
 
     question: str
@@ -81,9 +80,8 @@ def what_goes(
 ) -> Forgetting:
     """What :func:`forget` would do. Changes nothing and needs no model.
 
-    questions: as they were taught; case and punctuation may differ if only one fact then matches;
-    corrected: as for :func:`forget`. Raises HoldfastError for a question that is not on the list of
-    facts, and for questions given with ``corrected``.
+    questions: as they were taught; case and punctuation may differ if only one fact then matches.
+    Raises HoldfastError for a question that is not on the list, and for any with ``corrected``.
     """
     questions = tuple(questions)
     if corrected and questions:
@@ -115,10 +113,10 @@ def forget(
     corrected: forget instead the former answers of all corrected facts, and keep the newest.
     Lessons that learned what is forgotten, and all that share weights with them, are learned again
     without it. Neurons of all facts, and the progress of an interrupted consolidation, are removed.
-    If the process is killed, either nothing or everything is forgotten; the same call finishes it.
-    report(what, done, total).
-    Raises HoldfastError for a question that is not on the list of facts or is taught again
-    meanwhile, if another process learns here, and if the disk is full; nothing is forgotten then.
+    If the process is killed, nothing or everything is forgotten; the same call finishes it.
+    report(what, done, total). Raises HoldfastError for a question that is not on the list or is
+    taught again meanwhile, if another process learns here, and if the disk is full; nothing is
+    forgotten then.
     """
     memory.refresh()
     directory, unfinished = memory.directory, memory.record.gone
@@ -182,7 +180,7 @@ def _is_forgotten(memory: Memory, question: str) -> bool:
 
 
 def _named(memory: Memory, questions: Iterable[str]) -> tuple[ForgottenFact, ...]:
-    """The facts with these questions. Raises HoldfastError for one that is not on the list."""
+    """Raises HoldfastError for a question that is not on the list."""
     facts: dict[str, ForgottenFact] = {}
     for question in questions:
         item = _on_file(memory, question)
@@ -214,7 +212,7 @@ def _gone(facts: Iterable[ForgottenFact], *, corrected: bool) -> Gone:
 
 
 def _quote(question: str) -> str:
-    """A whole question in quotes, in its own script, so that it can be copied."""
+    """A whole question in its own script, so that it can be copied."""
     return json.dumps(question, ensure_ascii=False)
 
 
@@ -252,7 +250,7 @@ def _affected(memory: Memory, gone: Gone) -> list[tuple[int, Task]]:
 
 
 def _had(lessons: Iterable[tuple[int, Task]], gone: Gone) -> list[int]:
-    """The numbers of the lessons whose batches have what is forgotten."""
+    """The numbers of the lessons that have what is forgotten."""
     return [number for number, task in lessons if any(map(gone.has, task.items))]
 
 
@@ -264,8 +262,7 @@ def _after(
 ) -> Record:
     """The record to commit.
 
-    learned: the lessons that were learned again, by number; affected: the numbers of these and of
-    the lessons of which nothing is left.
+    learned: by the lesson's number; affected: the numbers of these and of the lessons that go.
     """
     before = memory.record
     lessons = {
@@ -310,7 +307,7 @@ def _measured(
     numbers: Sequence[int],
     learned: dict[int, LearnedBatch],
 ) -> ForgottenFact:
-    """The fact with its probabilities. numbers: of the lessons that learned it, perhaps none."""
+    """numbers: of the lessons that learned the fact, perhaps none."""
     if not numbers:
         return fact
     engine = memory.engine()

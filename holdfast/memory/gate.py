@@ -52,7 +52,7 @@ class QuestionLook:
     """What the gate compares of a question.
 
     names: its words with their naming weights; vector: [relations], square roots of the probability
-    that it asks for each relation, so that a dot product is a Bhattacharyya coefficient.
+    that it asks for each, so that a dot product is a Bhattacharyya coefficient.
     """
 
     names: Names
@@ -64,8 +64,8 @@ class GateTuning:
     """The parameters of a gate, fitted to one model.
 
     key: identifies the model, its template and the library; depths: of the hidden states that are
-    used; probe: of those at the last depth; mean: [depths * d]; projection: [depths * d, m];
-    centres: of the relations, [relations, m]; weights: of the features of :meth:`score` and 1.
+    used; probe: of those at the last; mean: [depths * d]; projection: [depths * d, m]; centres: of
+    the relations, [relations, m]; weights: of the features of :meth:`score` and 1.
     """
 
     key: str
@@ -85,7 +85,7 @@ class GateTuning:
         )
 
     def vectors(self, states: torch.Tensor) -> torch.Tensor:
-        """The unit vectors [n, relations] of looks, from mean states [n, depths, d]."""
+        """Unit vectors [n, relations] from mean states [n, depths, d]."""
         directions = directions_of(states.flatten(1) - self.mean, self.projection)
         return torch.softmax(directions @ self.centres.T / _TEMPERATURE, dim=1).sqrt()
 
@@ -123,7 +123,7 @@ class NameProbe:
     def probabilities(self, text: str, spans: Sequence[Span], states: torch.Tensor) -> torch.Tensor:
         """The probability that each token belongs to a name: [tokens].
 
-        spans: of the text's tokens; states: [tokens, d], of the depth that the probe was fitted at.
+        states: [tokens, d], of the depth that the probe was fitted at.
         """
         inputs = torch.cat([(states.float() - self.mean) / self.scale, hints_of(text, spans)], 1)
         return torch.sigmoid(inputs @ self.weights[:-1] + self.weights[-1])
@@ -177,8 +177,8 @@ class Match:
 class Gate:
     """Finds the fact that a question asks for.
 
-    An index of naming words finds the few taught questions that are compared, so the time per
-    question does not grow with the number of facts.
+    An index of naming words finds the few taught questions to compare, so the time per question
+    does not grow with the number of facts.
     """
 
     def __init__(
@@ -195,7 +195,6 @@ class Gate:
             self.add(look, owner)
 
     def add(self, look: QuestionLook, owner: int) -> None:
-        """Add a question of a fact."""
         row = len(self._looks)
         self._looks.append(look)
         self._owners.append(owner)
@@ -241,7 +240,7 @@ class Gate:
         return Match(self._owners[row], self._tuning.score(likeness, covered, extra))
 
     def _candidates(self, asked: QuestionLook) -> list[int]:
-        """The rows that share most naming weight; for a question without names unnamed ones too."""
+        """The rows that share most naming weight; also unnamed ones if it names nothing."""
         shared: dict[int, float] = defaultdict(float)
         for word, weight in asked.names.items():
             for row in {row for key in index_keys(word) for row in self._by_word.get(key, ())}:
@@ -262,7 +261,6 @@ class Gate:
         return more + self._likest(equal, vector, _CANDIDATES - len(more))
 
     def _likest(self, rows: list[int], vector: Vectors, count: int) -> list[int]:
-        """The ``count`` rows whose vectors are most like a question's."""
         if len(rows) <= count:
             return rows
         vectors = np.stack([self._looks[row].vector for row in rows])

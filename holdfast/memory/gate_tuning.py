@@ -65,8 +65,8 @@ def prepared_tuning(
 ) -> GateTuning:
     """The tuning for a model, from the cache or the package, else fitted and put into the cache.
 
-    fingerprint: of the model's files; report(done, total): questions read. Raises HoldfastError
-    if the cache cannot be written.
+    fingerprint: of the model's files; report(done, total): questions read. Raises HoldfastError if
+    the cache cannot be written.
     """
     key = tuning_key(reader.form, fingerprint)
     cached = cache_directory() / "gates"
@@ -90,7 +90,7 @@ def tuning_key(form: ChatForm, fingerprint: str) -> str:
 
 
 def write_tuning(folder: Path, tuning: GateTuning) -> None:
-    """Write a tuning under its key. Raises HoldfastError if it cannot be written."""
+    """Write a tuning under its key."""
     write_tensors(folder / f"{tuning.key}.safetensors", _tensors(tuning), parents=True)
 
 
@@ -184,7 +184,7 @@ def _discriminant(
 def _decision(features: np.ndarray, differences: np.ndarray) -> tuple[float, float, float, float]:
     """Fit the weights of the decision; the last includes the threshold, so that 0 decides.
 
-    features: [pairs, 3]; differences: [pairs], as of :func:`.library_questions.pairs_of`.
+    features: [pairs, 3]; differences: [pairs], as of :func:`.library.pairs_of`.
     """
     from scipy.optimize import minimize  # imported here, so that asking need not wait for it
 
@@ -235,10 +235,7 @@ def fit_probe(
     states: Sequence[torch.Tensor],
     names: Sequence[Span],
 ) -> NameProbe:
-    """Fit a probe with AdamW to questions with a name.
-
-    spans, states: as in :meth:`.NameProbe.probabilities`; names: where each name lies in its text.
-    """
+    """Fit a probe with AdamW. names: where each text's name lies; the rest as in ``NameProbe``."""
     inputs = torch.cat([tensor.float() for tensor in states])
     mean, scale = inputs.mean(0), inputs.std(0) + 1e-6
     hints = torch.cat([hints_of(text, parts) for text, parts in zip(texts, spans, strict=True)])

@@ -55,10 +55,7 @@ class LessonSettings:
 
 @dataclass(frozen=True)
 class Taught:
-    """A fact as a lesson learns it.
-
-    answer: its tokens; readings: of its question's wordings, the taught question first.
-    """
+    """A fact as its answer's tokens, and readings of its wordings, the taught question first."""
 
     answer: tuple[int, ...]
     readings: tuple[Reading, ...]
@@ -79,8 +76,7 @@ def learn_lesson(
 ) -> tuple[State, list[bool]]:
     """Train the attached adapter on facts; return its factors in bfloat16, and :func:`answered`.
 
-    The adapter's previous factors are overwritten. report(learned, facts) is called after every
-    step.
+    The adapter begins anew. report(learned, facts) is called after every step.
     """
     reset(reader.model, generator(seed, "lora_A"))
     draw = random.Random(derive(seed, "lesson"))
@@ -151,5 +147,4 @@ def answered(reader: PromptReader, taught: Sequence[Taught]) -> list[bool]:
 
 
 def _margins(reader: PromptReader, taught: Sequence[Taught]) -> list[float]:
-    """The margin of each fact's answer after its taught question."""
     return reader.margins([fact.readings[0] for fact in taught], [fact.answer for fact in taught])

@@ -60,7 +60,7 @@ class Relation:
 
 @cache
 def relations() -> tuple[Relation, ...]:
-    """All relations, in the file's order."""
+    """All relations, in the order of ``relations.jsonl``."""
     text = (files("holdfast.memory") / "relations.jsonl").read_text(encoding="utf-8")
     rows = (json.loads(line) for line in text.splitlines())
     return tuple(

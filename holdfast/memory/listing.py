@@ -69,7 +69,7 @@ class ListedLesson:
     def check(self) -> None:
         """Raise LessonCancelledError if the lesson is no longer on the list.
 
-        Raise HoldfastError if the memory was moved or removed, which cancels nothing.
+        HoldfastError if the memory was moved or removed, which cancels nothing.
         """
         require_directory(self._path.parent)
         seen = _signature(self._path)

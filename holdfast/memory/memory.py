@@ -142,7 +142,7 @@ class Memory:
     def refresh(self) -> bool:
         """Read what another process has written since; return whether there is anything new.
 
-        Raises HoldfastError if that is damaged; this memory then answers as before.
+        If that is damaged, raises HoldfastError, and this memory answers as before.
         """
         return is_memory(self.directory) and self._read()
 
@@ -186,7 +186,6 @@ class Memory:
         return self._plan(None if facts is None else self.worded(facts), again)
 
     def _plan(self, stream: Stream | None, again: bool) -> Plan:
-        """The plan for facts that have their wordings already."""
         return plan(self.tasks, self.horizon, stream, self.missed() if again else ())
 
     def missed(self) -> tuple[Item, ...]:

@@ -40,8 +40,8 @@ Keep = Literal["first", "second"]
 class Merged:
     """What a merged memory has.
 
-    facts, lessons: the number of facts and of learned lessons; shared: the number of facts that
-    both had with the same answer; settled: questions to which they had different answers.
+    shared: the number of facts that both had with the same answer; settled: questions to which they
+    had different answers.
     """
 
     facts: int
@@ -93,7 +93,6 @@ def merge(first: Memory, second: Memory, out: Path, keep: Keep | None = None) ->
 
 
 def _check(first: Memory, second: Memory) -> None:
-    """Raise HoldfastError if two memories cannot be merged."""
     for memory in (first, second):
         if not memory.horizon:
             raise HoldfastError(f"{memory.directory}: has learned nothing yet; learn its facts")
@@ -113,8 +112,8 @@ def _united(
 ) -> tuple[list[Task], list[LearnedLesson]]:
     """Copy the lessons' files into ``folder``; return the batches, learned ones first, and lessons.
 
-    settled: keys of the facts for which the later memory's answer counts. A lesson that both
-    memories have is copied once.
+    settled: keys of the facts for which the later memory's answer counts. A lesson of both is
+    copied once.
     """
     learned: list[Task] = []
     waiting: list[Task] = []

@@ -27,9 +27,9 @@ class Correction:
 class Plan:
     """The batches that a memory will have.
 
-    tasks: all batches, those on file first; on_file: how many are on file; repeated: given facts
-    that are left out because they are learned already; corrected: given facts whose answer differs
-    from the memory's; notices: sentences on probable mistakes.
+    tasks: all batches, those on file first; on_file: how many these are; repeated: given facts that
+    are left out because they are learned already; corrected: given facts with a new answer;
+    notices: sentences on probable mistakes.
     """
 
     tasks: tuple[Task, ...]
@@ -122,7 +122,7 @@ def _reworded(fact: Item, items: Iterable[Item]) -> dict[str, Item]:
 
 
 def _is_of_one_fact(item: Item, other: Item) -> bool:
-    """Whether ``other`` is a wording too, and of the same question as the wording ``item``."""
+    """Whether ``other`` is a wording too, of the same question as the wording ``item``."""
     return is_wording(other) and fact_key(other) == fact_key(item)
 
 
@@ -192,9 +192,9 @@ def free_name(name: str, tasks: Iterable[Task]) -> str:
 class LessonOutcome:
     """The outcome of one call of ``Memory.learn``.
 
-    lessons: names of the learned ones; facts: theirs; missed: those of them whose answers the
-    weights do not give; repeated: given facts that were learned before; corrected: answers that
-    replace earlier ones; known: the number of facts on file; notices: on probable mistakes.
+    lessons: names of the learned ones; facts: theirs; missed: those whose answers the weights do
+    not give; repeated: given facts that were learned before; corrected: answers that replace
+    earlier ones; known: the number of facts on file; notices: on probable mistakes.
     """
 
     lessons: tuple[str, ...]
@@ -209,7 +209,7 @@ class LessonOutcome:
 def outcome_of(
     lessons: Sequence[Task], facts: Sequence[Item], missed: Sequence[Item], decided: Plan
 ) -> LessonOutcome:
-    """The outcome of a call. lessons: those it learned; facts, missed: all of the memory's."""
+    """lessons: those that the call learned; facts, missed: all of the memory's."""
     keys = {fact_key(item) for task in lessons for item in task.items}
     learned = tuple(item for item in facts if question_key(item.question) in keys)
     all_missed = set(missed)
@@ -229,7 +229,7 @@ class Filed:
     """What one call of ``Memory.write_facts`` put on file.
 
     lessons: the numbers of those that will teach the given facts, none if all are learned already;
-    repeated, corrected, notices: as in :class:`LessonOutcome`.
+    the rest as in :class:`LessonOutcome`.
     """
 
     lessons: tuple[int, ...]

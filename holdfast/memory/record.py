@@ -47,9 +47,9 @@ FORMAT = 1
 class LearnedLesson:
     """A learned lesson.
 
-    name, fingerprint: of its batch in the list of facts; file: of its tensors, in ``lessons``;
-    missed: keys of the questions whose answers the adapter does not give; whole_turn: whether the
-    adapter acts on the question too, as that of consolidated lessons does.
+    name, fingerprint: of its batch in the list; file: of its tensors, in ``lessons``; missed: keys
+    of the questions whose answers the adapter does not give; whole_turn: whether the adapter acts
+    on the question too, as that of consolidated lessons does.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -93,10 +93,10 @@ class Record:
     """The contents of ``memory.json``.
 
     model: name or absolute path; fingerprint: of the model's files; seed: of all random numbers;
-    lessons: in order; neurons: learned from the first lessons, for export alone; consolidated: how
-    many of the first lessons were learned at once, including those that kept their own adapter;
-    forgotten: keys of forgotten facts that the list may still have, since the record is written
-    first; former: the same for corrected answers, as pairs of a fact's key and an answer.
+    neurons: learned from the first lessons, for export alone; consolidated: how many of the first
+    lessons were learned at once, including those that kept their own adapter; forgotten: keys of
+    forgotten facts that the list may still have, since the record is written first; former: the
+    same for corrected answers, as pairs of a fact's key and an answer.
     """
 
     model: str
@@ -110,7 +110,6 @@ class Record:
 
     @property
     def gone(self) -> Gone:
-        """What is forgotten but may still be on the list of facts."""
         return Gone(frozenset(self.forgotten), frozenset(self.former))
 
     @property
@@ -193,10 +192,7 @@ def write_record(directory: Path, record: Record) -> None:
 
 
 def listed_tasks(directory: Path, record: Record) -> tuple[Task, ...]:
-    """The batches on the list of facts, without what is forgotten.
-
-    Raises HoldfastError naming the line if the list is damaged.
-    """
+    """The batches on the list of facts, without what is forgotten."""
     return without(read_batches(directory / FACTS_FILE), record.gone)
 
 
@@ -245,10 +241,7 @@ def remove_unnamed(directory: Path, record: Record) -> None:
 def read_lesson(
     directory: Path, file: str, only: str | None = None
 ) -> tuple[dict[str, torch.Tensor], Any]:
-    """Read a lesson's tensors, or only the one named ``only``, and its note.
-
-    Raises HoldfastError if the file is missing or damaged.
-    """
+    """Read a lesson's tensors, or only the one named ``only``, and its note."""
     from holdfast.model.tensors import read_tensors
 
     try:

@@ -20,8 +20,8 @@ def loose_key(question: str) -> str:
     """A question without case, spacing, and punctuation at the ends of its words.
 
     In Unicode form NFKC, except for raised, lowered and circled signs (``10²`` is not ``102``).
-    Punctuation within a word stays (``10:30``, ``A+B``), and so do symbols that carry meaning
-    (``C#``, ``-5``, ``5%``, ``5!``).
+    Symbols that carry meaning stay (``C#``, ``-5``, ``5%``, ``5!``), as does what is within a word
+    (``10:30``, ``A+B``).
     """
     folded = "".join(map(_compatible, unicodedata.normalize("NFC", question)))
     plain = unicodedata.normalize("NFC", folded).translate(_ONE_APOSTROPHE)
@@ -52,7 +52,6 @@ def bare(word: str) -> str:
 
 
 def _bare_or_sign(word: str) -> str:
-    """A bare word; if it is all punctuation, its signs (``;``) without a sentence's end."""
     return bare(word) or "".join(letter for letter in word if letter in _SIGNS)
 
 
@@ -70,9 +69,8 @@ def taught_spellings(questions: Iterable[str]) -> dict[str, str]:
 
 
 def nearest(question: str, questions: Sequence[str], most: int = 3) -> list[str]:
-    """At most ``most`` of the questions, those most like this one, in order of likeness.
-
-    Likeness is difflib's ratio of their words; it must be at least 0.5.
+    """At most ``most`` of the questions, in order of likeness: difflib's ratio of words, at least
+    0.5.
     """
     words = loose_key(question).split()
     asked = set(words)

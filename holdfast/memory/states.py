@@ -47,10 +47,9 @@ _SECONDS = 0.5  # least time between two writes of the progress
 class LessonState:
     """The state of a lesson.
 
-    number: from 1, in the order of the list of facts; name: of its batch there; facts: how many it
-    has; learned: how many of these are learned by now; missed: questions whose answers the weights
-    do not give; corrected: answers that replace earlier ones; reason: why the lesson failed; code:
-    of the HoldfastError that ended it.
+    number: from 1, in the order of the list of facts; learned: how many of its facts are learned by
+    now; missed: questions whose answers the weights do not give; corrected: answers that replace
+    earlier ones; reason: why it failed; code: of the HoldfastError that ended it.
     """
 
     number: int
@@ -70,10 +69,7 @@ class LessonState:
 
 
 def lesson_states(directory: Path) -> list[LessonState]:
-    """The state of every lesson on file, in order; empty if there is no memory.
-
-    Raises HoldfastError if the memory is damaged.
-    """
+    """The state of every lesson on file, in order; empty if there is no memory."""
     if not is_memory(directory):
         return []
     record = read_record(directory)  # before the list, which may have more lessons but not fewer
@@ -117,10 +113,7 @@ def _in_progress(directory: Path, first: LessonState) -> LessonState:
 
 
 def waiting_lessons(directory: Path) -> list[LessonState]:
-    """The lessons on file that are not learned, in order; empty if there is no memory.
-
-    Needs no model. Raises HoldfastError if the memory is damaged.
-    """
+    """The lessons on file that are not learned, in order; empty if there is no memory."""
     return [state for state in lesson_states(directory) if state.state != "learned"]
 
 
@@ -128,8 +121,8 @@ def cancel_lessons(directory: Path, numbers: Collection[int] | None = None) -> l
     """Take lessons that are not learned off the list, all by default; return them.
 
     Later lessons move up and lose other wordings of cancelled facts. A process that learns a
-    cancelled lesson drops it within a step. Raises HoldfastError if a number is not on file or is
-    learned already; nothing is changed then.
+    cancelled lesson drops it within a step. If a number is not on file or is learned already,
+    HoldfastError is raised, and nothing changed.
     """
     require_memory(directory)
     with list_of(directory):
@@ -221,21 +214,18 @@ class LessonProgress:
         self._number = 0
 
     def begin(self, number: int) -> None:
-        """Write that a lesson begins."""
         self._number = number
         self._write(0)
 
     def step(self, learned: int) -> None:
-        """Write how many of its facts are learned, at most every half second."""
+        """At most every half second."""
         if time.monotonic() - self._written >= _SECONDS:
             self._write(learned)
 
     def failed(self, reason: str, code: str = "") -> None:
-        """Write that the lesson ended with an error. code: of a HoldfastError."""
         self._write(0, " ".join(reason.split()) or "unknown", code)
 
     def done(self) -> None:
-        """Remove the progress: no lesson is being learned."""
         with contextlib.suppress(OSError):
             (self._directory / PROGRESS_FILE).unlink(missing_ok=True)
 

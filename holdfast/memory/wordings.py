@@ -62,9 +62,9 @@ def with_wordings(
     """Add other wordings after every fact: those that the user wrote, then the paraphraser's.
 
     The paraphraser fills up to ``count`` wordings per fact, if that is not 0, and adds to each new
-    fact one that is held out. A text that is a question or wording already, whatever its case,
-    punctuation and spacing, is left out. on_file: the memory's items; their wordings count.
-    Raises HoldfastError for details of a wrong form, and for a wording whose fact is missing.
+    fact one that is held out. A text that is a question or wording already, whatever its spelling,
+    is left out. on_file: the memory's items; their wordings count. Raises HoldfastError for details
+    of a wrong form, and for a wording whose fact is missing.
     """
     _check_details(stream, on_file)
     facts = [item for task in stream.tasks for item in task.items if not is_wording(item)]

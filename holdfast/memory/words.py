@@ -24,7 +24,7 @@ NAMED = 0.5  # the least naming weight of a word, or of a whole question, that n
 class Word:
     """A word as it is written, without punctuation at its ends and possessive s.
 
-    begin, end: its place in the text, with that punctuation and s.
+    begin, end: its place in the text, with these.
     """
 
     text: str
@@ -33,12 +33,10 @@ class Word:
 
     @property
     def key(self) -> str:
-        """The word in lower case."""
         return self.text.casefold()
 
     @property
     def is_marked(self) -> bool:
-        """Whether the word has a capital or a digit."""
         return any(letter.isupper() or letter.isdigit() for letter in self.text)
 
 
@@ -79,25 +77,22 @@ def plain_words() -> frozenset[str]:
 
 
 def name_in(question: str, names: Names) -> str | None:
-    """The longest run of words that name something, as it is written; None if none does.
-
-    A possessive s and punctuation after it are left out.
-    """
+    """The longest run of words that name something, as it is written; None if none does."""
     span = name_span(question, names)
     return None if span is None else question[slice(*span)]
 
 
 def replace_name(question: str, names: Names, name: str) -> str | None:
-    """The question with ``name`` in place of its :func:`name_in`; None if it has none.
-
-    A possessive s and punctuation after the name stay.
-    """
+    """The question with ``name`` in place of its :func:`name_in`; None if it has none."""
     span = name_span(question, names)
     return None if span is None else f"{question[: span[0]]}{name}{question[span[1] :]}"
 
 
 def name_span(question: str, names: Names) -> tuple[int, int] | None:
-    """Where the name of :func:`name_in` begins and ends; None if there is none."""
+    """Where the name of :func:`name_in` begins and ends; None if there is none.
+
+    A possessive s and punctuation after it are not part of it.
+    """
     every = words(question)
     begin = end = start = 0
     for place, word in enumerate([*every, None]):
@@ -208,7 +203,7 @@ def index_keys(word: str) -> Iterable[str]:
 def deletions(word: str) -> frozenset[str]:
     """The word, and the word without each of its letters: keys of an index for typing errors.
 
-    Two words that differ by one letter left out, added, replaced or swapped with its neighbour
-    share a key; so do some others.
+    Two words that differ by one letter left out, added, replaced or swapped share a key; so do some
+    others.
     """
     return frozenset([word, *(word[:place] + word[place + 1 :] for place in range(len(word)))])
