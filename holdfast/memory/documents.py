@@ -42,8 +42,11 @@ class Proposed:
 
     def stream(self, name: str) -> Stream:
         """The new pairs as one batch of items with their source and sentence as details."""
-        items = tuple(_item(pair) for pair in self.new)
-        return Stream((Task(name, items),), name)
+        items = []
+        for pair in self.new:
+            details = {"source": pair.source, "sentence": pair.sentence}
+            items.append(Item(pair.question, pair.answer, details=details))
+        return Stream((Task(name, tuple(items)),), name)
 
     def counts(self) -> dict[str, int]:
         return {
@@ -95,8 +98,8 @@ def sorted_out(
         else:
             contradicting.append((pair, before))
     repeating: dict[Proposal, str] = {}
-    others = taken_for([pair.question for pair in new]) if answers and new else ()
-    for pair, fact in list(zip(new, others, strict=False)):
+    others = taken_for([pair.question for pair in new]) if answers and new else [None] * len(new)
+    for pair, fact in list(zip(new, others, strict=True)):
         if fact is None:
             continue
         before = f"{fact.answer}, if it asks the same as {quoted(fact.question, 200)}"
@@ -143,9 +146,3 @@ def forget_proposals(facts: Iterable[Item]) -> None:
                 for pair in pairs
             ):
                 path.unlink()
-
-
-def _item(pair: Proposal) -> Item:
-    return Item(
-        pair.question, pair.answer, details={"source": pair.source, "sentence": pair.sentence}
-    )

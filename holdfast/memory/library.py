@@ -89,11 +89,8 @@ def other_wordings(question: str) -> list[str]:
         return []
     _, relation, place, entity = best
     others = [*relation.wordings[:place], *relation.wordings[place + 1 :]]
-    return [_capitalised(wording.replace(ENTITY, entity)) for wording in others]
-
-
-def _capitalised(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    texts = [wording.replace(ENTITY, entity) for wording in others]
+    return [text[:1].upper() + text[1:] for text in texts]
 
 
 @dataclass(frozen=True)

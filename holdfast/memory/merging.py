@@ -69,7 +69,9 @@ def merge(first: Memory, second: Memory, out: Path, keep: Keep | None = None) ->
         for memory in (first, second):
             memory.refresh()
         _check(first, second)
-        ours, theirs = _answers(first), _answers(second)
+        ours, theirs = (
+            {fact_key(item): item for item in memory.facts} for memory in (first, second)
+        )
         both = ours.keys() & theirs.keys()
         settled = [key for key in ours if key in both and not same_answer(ours[key], theirs[key])]
         if settled and keep is None:
@@ -101,10 +103,6 @@ def _check(first: Memory, second: Memory) -> None:
             f"{second.directory}: was taught to another model ({second.model}) than "
             f"{first.directory} ({first.model}); teach its facts.jsonl to that memory"
         )
-
-
-def _answers(memory: Memory) -> dict[str, Item]:
-    return {fact_key(item): item for item in memory.facts}
 
 
 def _united(

@@ -108,11 +108,6 @@ def test_neurons_that_lack_a_lesson_are_not_one_set(copied: Callable[[], Path]) 
         assert now(Memory(memory.directory)).one_set == (lessons == 2)
 
 
-def test_a_lesson_behind_which_nothing_is(two_lessons: Path) -> None:
-    with pytest.raises(HoldfastError, match=r"--since 2: .* has 2 lessons; give the number"):
-        after_lesson(Memory(two_lessons), 2)
-
-
 def test_a_memory_that_knows_nothing(chat_directory: Path, tmp_path: Path) -> None:
     memory = Memory(tmp_path / "new", str(chat_directory))
     memory.write_facts(MONDAY)
@@ -191,7 +186,7 @@ def test_the_command(
         ([], "give OTHER, a later memory, or --since LESSON"),
         (["{m}", "--since", "1"], "one of the two"),
         (["nowhere"], "nowhere: no such memory"),
-        (["--since", "9"], "give the number of one of them"),
+        (["--since", "2"], "has 2 lessons; give the number of one of them"),
     ],
 )
 def test_bad_input(

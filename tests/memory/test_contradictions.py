@@ -17,21 +17,20 @@ from holdfast.streams.batches import WORDING_OF
 
 KEY = Item("Where is the brass key?", "in the mill")
 OTHER = Item("Who has the brass key?", "Lum")
+WORDING = Item("The brass key is where?", "at sea", details={WORDING_OF: KEY.question})
 LINE = (
     '"{}" may ask the same as "Where is the brass key?", which stays on file with the answer '
     '"in the mill"; if so, forget that one'
 )
 
 
-def notices(
-    *given: Item, on_file: tuple[Item, ...] = (KEY,), known: tuple[str, ...] = ()
-) -> tuple[tuple[str, ...], list[str]]:
-    """The notices on given facts, and which questions were asked; ``known`` ask for KEY."""
+def notices(*given: Item, on_file: tuple[Item, ...] = (KEY,)) -> tuple[tuple[str, ...], list[str]]:
+    """The notices on given facts, and which questions were asked; all but OTHER ask for KEY."""
     asked: list[str] = []
 
     def taken_for(questions: Sequence[str]) -> list[Item | None]:
         asked.extend(questions)
-        return [KEY if text in known else None for text in questions]
+        return [None if text == OTHER.question else KEY for text in questions]
 
     batches = (Task("1", on_file),) if on_file else ()
     decided = plan(batches, len(batches), Stream((Task("2", given),), "new"))
@@ -40,28 +39,22 @@ def notices(
 
 def test_a_new_answer_in_other_words_is_told():
     new = Item("In which place is the brass key?", "under the stove")
-    assert notices(new, OTHER, known=(new.question,)) == (
-        (LINE.format(new.question),),
-        [new.question, OTHER.question],
-    )
+    told = (LINE.format(new.question),)
+    assert notices(new, OTHER) == (told, [new.question, OTHER.question])
 
 
-@pytest.mark.parametrize("answer", ["in the mill", "In the Mill"])
-def test_the_same_answer_contradicts_nothing(answer):
-    new = Item("In which place is the brass key?", answer)
-    assert notices(new, known=(new.question,))[0] == ()
-
-
-def test_corrections_wordings_and_repeated_facts_are_not_asked():
-    wording = Item("The brass key is where?", "at sea", details={WORDING_OF: KEY.question})
-    corrected = Item(KEY.question, "at sea")
-    assert notices(corrected, wording, known=(KEY.question, wording.question)) == ((), [])
-    assert notices(KEY, known=(KEY.question,)) == ((), [])
-
-
-def test_facts_that_differ_in_marks_alone_are_told_of_once():
-    twin = Item("Where is the brass key", "at sea")
-    assert notices(twin, known=(twin.question,)) == ((), [twin.question])
+@pytest.mark.parametrize(
+    ("given", "asked"),
+    [
+        ([Item("In which place is the brass key?", "in the mill")], True),  # the same answer
+        ([Item("In which place is the brass key?", "In the Mill")], True),
+        ([Item("Where is the brass key", "at sea")], True),  # differs in marks alone: the plan says
+        ([Item(KEY.question, "at sea"), WORDING], False),  # a correction, with another wording
+        ([KEY], False),
+    ],
+)
+def test_what_contradicts_nothing_or_is_told_otherwise(given, asked):
+    assert notices(*given) == ((), [item.question for item in given if asked])
 
 
 def test_nobody_is_asked_where_nothing_is_on_file_and_at_most_a_hundred_are():

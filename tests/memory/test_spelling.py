@@ -81,20 +81,17 @@ def test_symbols_that_carry_meaning_tell_questions_apart(taught: str, other: str
 
 
 @pytest.mark.parametrize(
-    "asked",
+    ("asked", "taught"),
     [
-        "who’s at Anna's,  today",
-        "¿Who's at (Anna's) today?!",
-        "WHO'S AT ANNA'S TODAY",
-        "Who's at Anna's today…",
+        ("who’s at Anna's,  today", "Who's at Anna's today?"),
+        ("¿Who's at (Anna's) today?!", "Who's at Anna's today?"),
+        ("WHO'S AT ANNA'S TODAY", "Who's at Anna's today?"),
+        ("Who's at Anna's today…", "Who's at Anna's today?"),
+        ("what does frob(3) return", "What does `frob(3)` return?"),
     ],
 )
-def test_punctuation_at_the_ends_of_words_does_not(asked: str) -> None:
-    assert loose_key(asked) == loose_key("Who's at Anna's today?")
-
-
-def test_a_backtick_is_a_mark_beside_a_word() -> None:
-    assert loose_key("What does `frob(3)` return?") == loose_key("what does frob(3) return")
+def test_punctuation_at_the_ends_of_words_does_not(asked: str, taught: str) -> None:
+    assert loose_key(asked) == loose_key(taught)
 
 
 def test_a_question_that_differs_in_marks_alone_is_told() -> None:

@@ -58,13 +58,7 @@ def test_what_the_user_wrote_is_always_learned():
     assert enough[0].details[HELD_OUT] == ["Who? again 1"]
 
 
-def test_a_plan_has_the_wordings_that_would_be_learned(tmp_path):
-    fact = {"question": "Who?", "answer": "Ann", GIVEN: ["Which person?"]}
-    (task,) = Memory(tmp_path / "m").plan([fact]).tasks
-    assert [item.question for item in task.items] == ["Who?", "Which person?"]
-
-
-def test_wordings_stay_if_a_later_batch_corrects_the_fact(tmp_path):
+def test_a_plan_has_the_wordings_also_if_a_later_batch_corrects_the_fact(tmp_path):
     fact = {"task": "a", "question": "Who?", "answer": "Ann", GIVEN: ["Which person?"]}
     later = {"task": "b", "question": "Who?", "answer": "Lum"}
     tasks = Memory(tmp_path / "m").plan([fact, later]).tasks
