@@ -24,8 +24,8 @@ _A = ".lora_A"
 class AdapterShape:
     """Where LoRA layers sit and how large they are.
 
-    modules: full names of the adapted maps, sorted; rank: r; alpha: an update's scale is alpha / r;
-    transposed: whether the maps store their matrices as [d_in, d_out], as GPT-2's do.
+    modules: full names of the adapted maps, sorted; transposed: whether these store their matrices
+    as [d_in, d_out], as GPT-2's do.
     """
 
     modules: tuple[str, ...]
@@ -52,23 +52,22 @@ class AdapterShape:
 
 def shape_on(model: Any, first: int, rank: int, alpha: int) -> AdapterShape:
     """The shape that adapts all linear maps of the decoder layers from number ``first`` on."""
-    modules = tuple(sorted(name for name in maps_of_layers(model) if layer_of(name) >= first))
-    transposed = isinstance(_base_map(model, modules[0]), Conv1D)
-    return AdapterShape(modules, rank, alpha, transposed)
+    modules = sorted(name for name in maps_of_layers(model) if layer_of(name) >= first)
+    return _shape(model, modules, rank, alpha)
 
 
 def shape_like(model: Any, state: State, scale: float) -> AdapterShape:
     """The shape of the adapter that has this state; scale: alpha / r."""
-    modules = tuple(sorted(name.removesuffix(_A) for name in state if name.endswith(_A)))
+    modules = sorted(name.removesuffix(_A) for name in state if name.endswith(_A))
     rank = len(state[f"{modules[0]}{_A}"])
-    transposed = isinstance(_base_map(model, modules[0]), Conv1D)
-    return AdapterShape(modules, rank, round(rank * scale), transposed)
+    return _shape(model, modules, rank, round(rank * scale))
 
 
-def _base_map(model: Any, name: str) -> Any:
-    """The linear map itself, even if a LoRA layer wraps it."""
-    module = model.get_submodule(name)
-    return module.get_base_layer() if isinstance(module, LoraLayer) else module
+def _shape(model: Any, modules: list[str], rank: int, alpha: int) -> AdapterShape:
+    first = model.get_submodule(modules[0])
+    if isinstance(first, LoraLayer):
+        first = first.get_base_layer()
+    return AdapterShape(tuple(modules), rank, alpha, transposed=isinstance(first, Conv1D))
 
 
 def attach(model: Any, shape: AdapterShape) -> None:

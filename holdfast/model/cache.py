@@ -57,7 +57,7 @@ def model_directory(key: str) -> Path:
 
 
 def write_manifest(folder: Path, **facts: Any) -> None:
-    """Write the manifest of a finished directory: ``facts``, and the size of each file in bytes."""
+    """Write the manifest of a finished directory: ``facts``, and the bytes of each file."""
     sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
     manifest = {"format": FORMAT, **facts, "files": sizes}
     (folder / MANIFEST).write_text(json_text(manifest), encoding="utf-8")
@@ -83,10 +83,10 @@ def read_manifest(directory: Path) -> dict[str, Any] | None:
 
 
 def remove_incomplete(directory: Path) -> None:
-    """Remove a model's directory; the caller has found that it is incomplete.
+    """Remove a model's directory that was found incomplete.
 
-    Raises HoldfastError if it cannot be removed. A symbolic link, or a directory with a file that
-    Holdfast does not write for a model, is refused, and nothing is removed.
+    Raises HoldfastError if it cannot be removed, or is a link or holds a file that Holdfast does
+    not write for a model; then nothing is removed.
     """
     if directory.is_symlink():
         raise HoldfastError(

@@ -31,11 +31,10 @@ class Place:
 class ChatForm:
     r"""The pieces of a question and its answer, as token ids.
 
-    prefix: before the user's text, the same for every question; user_end: between the user's text
-    and the invocation; invocation: the tokens that begin an answer, where an activated adapter
-    starts to act; end: the token that ends an answer; stops: the tokens at which decoding ends;
-    boxed: whether answers are written ``\boxed{...}`` (the paper's form, for base models);
-    question_place, answer_place: how the two texts are tokenized.
+    prefix: before every question; user_end: between the user's text and the invocation;
+    invocation: the tokens that begin an answer, where an activated adapter starts to act; end: the
+    token that ends an answer; stops: those at which decoding ends; boxed: whether answers are
+    written ``\boxed{...}``, the paper's form for base models.
     """
 
     tokenizer: Any
@@ -50,26 +49,26 @@ class ChatForm:
 
     def question(self, text: str) -> list[int]:
         """The tokens of a question: all between the prefix and the invocation."""
-        text = text.strip()
-        return [*_placed(self.tokenizer, text, self.question_place), *self.user_end]
+        tokens, _ = _placed(self.tokenizer, text.strip(), self.question_place)
+        return [*tokens, *self.user_end]
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """The characters (begin, end) of a question's tokens, in its stripped text.
 
         These tokens are the first of :meth:`question`; a token of blanks alone may be empty.
         """
-        text, place = text.strip(), self.question_place
-        count = len(_placed(self.tokenizer, text, place))
-        head = ("" if _is_merged(self.tokenizer, text, place) else place.before) + place.lead
+        text = text.strip()
+        tokens, head = _placed(self.tokenizer, text, self.question_place)
         spans = _spans(self.tokenizer, head + text)
-        spans = spans[len(spans) - count :]
+        spans = spans[len(spans) - len(tokens) :]
         return [(max(0, begin - len(head)), max(0, end - len(head))) for begin, end in spans]
 
     def answer(self, text: str) -> list[int]:
         """The tokens of an answer: all after the invocation, the end token included."""
         text = text.strip()
         whole = f"\\boxed{{{text}}}" if self.boxed else text
-        return [*_placed(self.tokenizer, whole, self.answer_place), self.end]
+        tokens, _ = _placed(self.tokenizer, whole, self.answer_place)
+        return [*tokens, self.end]
 
     def text(self, tokens: list[int]) -> str:
         """The text of decoded tokens; in the paper's form what is in the box, if it is closed."""
@@ -87,28 +86,20 @@ class ChatForm:
         return "" if self.boxed else self.text(tokens).rstrip("\ufffd")
 
 
-def _placed(tokenizer: Any, text: str, place: Place) -> list[int]:
-    """The tokens that a question or an answer has at its place in a template."""
+def _placed(tokenizer: Any, text: str, place: Place) -> tuple[list[int], str]:
+    """The tokens of a question or an answer in a template, and what it was tokenized behind."""
     before = _text_ids(tokenizer, place.before)
-    if _is_merged(tokenizer, text, place):
-        return _text_ids(tokenizer, place.lead + text)
-    return _text_ids(tokenizer, place.before + place.lead + text)[len(before) :]
-
-
-def _is_merged(tokenizer: Any, text: str, place: Place) -> bool:
-    """Whether the text shares a token with ``place.before``."""
-    before = _text_ids(tokenizer, place.before)
-    return _text_ids(tokenizer, place.before + place.lead + text)[: len(before)] != before
+    whole = _text_ids(tokenizer, place.before + place.lead + text)
+    if whole[: len(before)] == before:
+        return whole[len(before) :], place.before + place.lead
+    return _text_ids(tokenizer, place.lead + text), place.lead  # a token would be of both
 
 
 def _text_ids(tokenizer: Any, text: str) -> list[int]:
     # A template's markers inside a user's text are plain text and do not end a turn.
-    ids: list[int] = (
-        tokenizer(text, add_special_tokens=False, split_special_tokens=True).input_ids
-        if text
-        else []
-    )
-    return ids
+    if not text:
+        return []
+    return list(tokenizer(text, add_special_tokens=False, split_special_tokens=True).input_ids)
 
 
 def _spans(tokenizer: Any, text: str) -> list[tuple[int, int]]:
@@ -211,8 +202,7 @@ def _as_in_whole(
 ) -> ChatForm:
     """The form with the pieces that the whole text has, if the question's tokens are its own.
 
-    form: its pieces were tokenized alone; texts: the three of :func:`_rendered`; answer: the
-    answer in the third; leads: values of ``Place.lead`` to try, in this order.
+    form: of pieces tokenized alone; texts: as of :func:`_rendered`; leads: of places to try.
     """
     tokenizer = form.tokenizer
     bare, asked, answered = (_ids(tokenizer, text) for text in texts)
@@ -220,7 +210,7 @@ def _as_in_whole(
     if asked[: len(bare)] != bare:
         return form
     for place in places:
-        question = _placed(tokenizer, _QUESTION, place)
+        question, _ = _placed(tokenizer, _QUESTION, place)
         starts = [n for n in range(1, len(bare)) if bare[n : n + len(question)] == question]
         if len(starts) == 1:
             start, end = starts[0], starts[0] + len(question)
@@ -240,8 +230,8 @@ def _answer_place(
 ) -> Place:
     """The first place at which the answer's tokens are those of the whole text."""
     for place in places:
-        whole = [*asked, *_placed(tokenizer, answer, place)]
-        if answered[: len(whole)] == whole:
+        tokens, _ = _placed(tokenizer, answer, place)
+        if answered[: len(asked) + len(tokens)] == [*asked, *tokens]:
             return place
     return places[0]  # none fits: the template writes a given answer otherwise
 
@@ -275,15 +265,11 @@ def _stops(tokenizer: Any, ending: list[int]) -> frozenset[int]:
 
 
 def _ids(tokenizer: Any, text: str) -> list[int]:
-    ids: list[int] = tokenizer(text, add_special_tokens=False).input_ids
-    return ids
+    return list(tokenizer(text, add_special_tokens=False).input_ids)
 
 
 def _refuse_growth(template: str) -> None:
-    """Refuse a template that multiplies numbers which can grow until one product takes for ever.
-
-    The time limit does not stop a product: no other thread of the process runs meanwhile.
-    """
+    """Refuse a template whose product of numbers may take for ever and stop all threads."""
     try:
         tokens = [token for token in Environment().lex(template) if token[1] != "whitespace"]
     except TemplateSyntaxError:
@@ -305,14 +291,10 @@ def _render(tokenizer: Any, template: str, messages: list[dict[str, str]], *, be
 
     def render() -> None:
         try:
-            outcome.append(
-                tokenizer.apply_chat_template(
-                    messages,
-                    add_generation_prompt=begin,
-                    tokenize=False,
-                    chat_template=template,
-                )
+            text = tokenizer.apply_chat_template(
+                messages, add_generation_prompt=begin, tokenize=False, chat_template=template
             )
+            outcome.append(text)
         except Exception as error:  # noqa: BLE001 - a template raises what it likes
             outcome.append(error)
 

@@ -15,11 +15,7 @@ _CAUSAL = ("CausalLM", "LMHead", "ConditionalGeneration")
 
 
 def check_directory(directory: Path) -> None:
-    """Raise HoldfastError with one line if no causal model can be loaded from a directory.
-
-    Reasons: missing files, an adapter without its model or beside it, an encoder-decoder, another
-    architecture that does not continue text, weights that are not safetensors, pipes and devices.
-    """
+    """Raise HoldfastError with one line if no causal model can be loaded from a directory."""
     if directory.is_dir():
         refuse_pipes(directory)
     if not (directory / "config.json").is_file():
@@ -63,8 +59,8 @@ def check_tokenizer(directory: str | Path) -> None:
 def check_all_weights_loaded(name: str | Path, info: Mapping[str, Any]) -> None:
     """Raise HoldfastError if a model's files lack weights, which are then drawn at random.
 
-    name: the model's; info: what ``from_pretrained`` returns with ``output_loading_info`` and
-    ``ignore_mismatched_sizes``, so that weights of a wrong shape are listed, too.
+    info: what ``from_pretrained`` returns with ``output_loading_info`` and
+    ``ignore_mismatched_sizes``.
     """
     missing = sorted(map(str, info["missing_keys"]))
     if missing:

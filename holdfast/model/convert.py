@@ -26,9 +26,8 @@ def convert(gguf: Path, folder: Path, report: Report) -> None:
     """Write the model of a GGUF file, with its tokenizer and chat template, into ``folder``.
 
     Weights are stored in the narrowest of bfloat16, float16 and float32 that holds each of them
-    exactly; only float32 does for Q4_1 and most other quantized types. Raises HoldfastError with
-    one line: not a GGUF file, an architecture or tokenizer that transformers cannot read, a full
-    disk.
+    exactly; only float32 does for Q4_1 and most other quantized types. Raises HoldfastError for a
+    file that transformers cannot read, and for a full disk.
     """
     size = gguf.stat().st_size
     report(0, size, _CONVERTING)

@@ -27,6 +27,8 @@ _BLOCK = 1 << 18  # bytes
 _PAGE_BYTES = 50_000_000
 _PAUSES = (1.0, 2.0, 4.0)  # seconds before another try, after 1, 2, 3 without data; then give up
 _FINAL = frozenset({400, 401, 403, 404, 407, 410})  # statuses that another try does not change
+# How a request fails without a reply. Other OSErrors are of the disk.
+_BROKEN = (URLError, http.client.HTTPException, ConnectionError, TimeoutError)
 _HTML = "application/vnd.pypi.simple.v1+html, text/html;q=0.9"
 
 
@@ -139,8 +141,7 @@ def download(network: Network, url: str, to: Path, size: int, sha256: str, repor
     """Fetch ``url`` into the file ``to``; continue with the part that an earlier call has left.
 
     size: of the whole file, in bytes. Raises UnreachableError if the server stops answering, and
-    keeps what has arrived; HoldfastError if the digest is wrong, and removes the file, or if the
-    disk is full.
+    keeps what has arrived; HoldfastError if the digest is wrong, or the disk is full.
     """
     part = to.with_name(f"{to.name}.part")
     tries = 0
@@ -190,13 +191,7 @@ def _append(network: Network, url: str, part: Path, size: int, report: Report) -
         if error.code in _FINAL:
             raise UnreachableError(f"{_plain(url)}: {error.code} {error.reason}") from error
         return f"{error.code} {error.reason}"
-    except (
-        URLError,
-        _ReadError,
-        http.client.HTTPException,
-        ConnectionError,
-        TimeoutError,
-    ) as error:
+    except (*_BROKEN, _ReadError) as error:
         return _reason(error)
 
 

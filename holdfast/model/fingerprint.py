@@ -29,16 +29,12 @@ def sha256_of_file(path: Path) -> str:
 
 
 def remembered_sha256(path: Path) -> str:
-    """:func:`sha256_of_file`, remembered by the file's path, size and modification time.
-
-    Raises HoldfastError if the file cannot be read. If the cache cannot be written, nothing is
-    remembered.
-    """
+    """:func:`sha256_of_file`, remembered by the file's path, size and modification time."""
     if known := known_sha256(path):
         return known
     state, record_path = _record_of(path)
     digest = sha256_of_file(Path(state["path"]))
-    with suppress(HoldfastError):
+    with suppress(HoldfastError):  # the cache cannot be written
         write_json(record_path, {**state, "sha256": digest}, parents=True)
     return digest
 
@@ -54,7 +50,7 @@ def known_sha256(path: Path) -> str | None:
 
 
 def _record_of(path: Path) -> tuple[dict[str, Any], Path]:
-    """By what a file's digest is remembered, and where. Raises HoldfastError as above."""
+    """By what a file's digest is remembered, and where."""
     real = Path(os.path.realpath(path))
     try:
         status = real.stat()
@@ -68,8 +64,7 @@ def _record_of(path: Path) -> tuple[dict[str, Any], Path]:
 def fingerprint(directory: Path | str) -> str:
     """The sha256 (hex) over a model's configuration and the digests of its safetensors.
 
-    Models of the cache have it in their manifest; elsewhere each file's digest is remembered by its
-    size and modification time. Raises HoldfastError if there are no such files.
+    Raises HoldfastError if there are no such files.
     """
     directory = Path(directory)
     manifest = read_manifest(directory)

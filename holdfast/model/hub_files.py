@@ -46,8 +46,7 @@ def find_on_hub(name: str) -> Path | None:
 def fetch_from_hub(name: str, report: Report) -> Path:
     """Download a model of the hub into the hub's own cache; return its folder.
 
-    Raises HoldfastError with one line: no such model, no access to it, the hub does not answer or
-    is turned off.
+    Raises HoldfastError: no such model, no access to it, no answer, or the hub is turned off.
     """
     from huggingface_hub import HfApi, constants, snapshot_download
 
@@ -59,14 +58,12 @@ def fetch_from_hub(name: str, report: Report) -> Path:
                 "directory or its .gguf file here and name that; the model `embedded` works offline"
             )
         info = HfApi().model_info(name, files_metadata=True)
-        sizes = {
-            file.rfilename: file.size or 0 for file in info.siblings or () if wanted(file.rfilename)
-        }
-        total = sum(sizes.values())
+        files = [file for file in info.siblings or () if wanted(file.rfilename)]
+        total = sum(file.size or 0 for file in files)
         licence = getattr(info.card_data, "license", None) or "no licence is named"
         report(0, 0, f"{name}: licence {licence}, {total / 1e6:,.0f} MB to download from the hub")
-        folder = snapshot_download(name, allow_patterns=list(sizes), tqdm_class=bar(total, report))
-        return Path(folder)
+        names = [file.rfilename for file in files]
+        return Path(snapshot_download(name, allow_patterns=names, tqdm_class=bar(total, report)))
 
 
 @contextmanager

@@ -22,8 +22,7 @@ def load_model(name: str | Path) -> tuple[Any, Any]:
     """The model of a name or directory, and its tokenizer; nothing is downloaded.
 
     The model is in float32 and evaluation mode, and no parameter requires a gradient. Raises
-    HoldfastError with one line: a model that has to be fetched first, files that are missing or
-    damaged, a model that cannot be adapted.
+    HoldfastError: not fetched, missing or damaged files, a model that cannot be adapted.
     """
     directory = find(name)
     if directory is None:

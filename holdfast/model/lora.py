@@ -50,8 +50,7 @@ class LoraSettings(Config):
 def with_lora(model: Any, settings: LoraSettings) -> PeftModel:
     """A PEFT model around ``model``, whose target maps become LoRA layers with B = 0.
 
-    Warns of targets that are the name of no map, unless they are the paper's. Raises HoldfastError
-    as :func:`target_maps` does, and if PEFT cannot adapt one of the maps.
+    Raises HoldfastError as :func:`target_maps` does, and if PEFT cannot adapt one of the maps.
     """
     maps = target_maps(model, settings)
     unused = {*settings.targets} - {name.rpartition(".")[2] for name in maps}
@@ -81,10 +80,7 @@ def with_lora(model: Any, settings: LoraSettings) -> PeftModel:
 
 @dataclass(frozen=True)
 class LoraFactors:
-    """One adapted map, ``W + scale lora_B lora_A``.
-
-    module: PEFT's LoRA layer; adapter: the name of the adapter in it.
-    """
+    """One adapted map, ``W + scale lora_B lora_A``: PEFT's layer and an adapter's name in it."""
 
     module: Any
     adapter: str
@@ -144,11 +140,7 @@ class LoraWorkspace:
     """
 
     def __init__(
-        self,
-        model: Any,
-        *,
-        more: Mapping[str, nn.Parameter] | None = None,
-        masters: bool = True,
+        self, model: Any, *, more: Mapping[str, nn.Parameter] | None = None, masters: bool = True
     ) -> None:
         """model: with one active LoRA adapter; more: other trainable parameters, by name.
 
@@ -156,8 +148,6 @@ class LoraWorkspace:
         them. Raises HoldfastError if the model has no such adapter or is compiled, if something
         else is trained, or if the update is not ``B A``.
         """
-        self._more = dict(more or {})
-        self._has_masters = masters
         if hasattr(model, "_orig_mod"):
             raise HoldfastError(
                 "the model is compiled; give it as it was before torch.compile, and compute its "
@@ -169,6 +159,8 @@ class LoraWorkspace:
                 "peft.get_peft_model(model, LoraConfig(...))"
             )
         self.model = model
+        self._more = dict(more or {})
+        self._has_masters = masters
         names = model.active_adapters
         if len(names) != 1:
             raise HoldfastError(
@@ -185,15 +177,13 @@ class LoraWorkspace:
 
     def _check(self, base: Any) -> None:
         config: Any = self.model.peft_config[self.adapter]
-        kind = getattr(config, "peft_type", None)
+        kind, bias = config.peft_type, getattr(config, "bias", "none")
+        options = ["use_dora", "modules_to_save", "lora_bias"]
+        options += ["trainable_token_indices", "target_parameters"]
         refused = {
             f"the type {getattr(kind, 'value', kind)}": kind != PeftType.LORA,
-            "use_dora": getattr(config, "use_dora", False),
-            "modules_to_save": getattr(config, "modules_to_save", None),
-            "lora_bias": getattr(config, "lora_bias", False),
-            f"bias={getattr(config, 'bias', None)}": getattr(config, "bias", "none") != "none",
-            "trainable_token_indices": getattr(config, "trainable_token_indices", None),
-            "target_parameters": getattr(config, "target_parameters", None),
+            f"bias={bias}": bias != "none",
+            **{option: getattr(config, option, None) for option in options},
             "a LoRA variant": any(
                 self.adapter in getattr(layer.module, "lora_variant", {})
                 for layer in self.layers.values()
@@ -209,7 +199,7 @@ class LoraWorkspace:
         if not self.layers:
             raise HoldfastError(
                 f"the adapter {self.adapter} has no LoRA layer with lora_A and lora_B; its type "
-                f"is {getattr(config, 'peft_type', type(config).__name__)}"
+                f"is {kind}"
             )
         factors = self.parameters()
         trainable = {id(factor) for factor in factors.values()}
@@ -252,10 +242,9 @@ class LoraWorkspace:
 
     @torch.no_grad()
     def fresh(self, seed: int, task: int) -> None:
-        """Draw A by the Kaiming rule and set B = 0.
+        """Draw A by the Kaiming rule, from (seed, task, name of the map) only, and set B = 0.
 
-        Until :meth:`given_start_is_used` it changes nothing: the adapter that the model came with
-        is the start. The draw of a map's A depends on (seed, task, name of the map) only.
+        Until :meth:`given_start_is_used` the adapter that the model came with is kept instead.
         """
         if self._start_is_given:
             return
@@ -271,8 +260,8 @@ class LoraWorkspace:
     def fold(self) -> None:
         """Add ``scale lora_B lora_A`` to every dense matrix and set B = 0.  Source: eq. app-merge.
 
-        With ``masters``, a half-precision matrix has a float32 master in host memory, and is the
-        rounded master. Raises HoldfastError as :meth:`check_mergeable` does.
+        With ``masters``, a half-precision matrix has a float32 master in host memory, which it
+        rounds. Raises HoldfastError as :meth:`check_mergeable` does.
         """
         self.check_mergeable()
         self.folded = True
@@ -293,10 +282,7 @@ class LoraWorkspace:
         torch.clear_autocast_cache()
 
     def check_mergeable(self) -> None:
-        """Raise HoldfastError if updates cannot be added to a matrix.
-
-        It is quantized, two maps share it, or another adapter is on it, too.
-        """
+        """Raise HoldfastError for a quantized or shared matrix, or one with other adapters."""
         names: dict[int, str] = {}  # of maps, by the address of their matrices
         for name, layer in self.layers.items():
             if others := sorted(set(layer.module.lora_A) - {self.adapter}):

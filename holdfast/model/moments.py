@@ -108,8 +108,7 @@ def moment_of(parts: Mapping[str, Tensor]) -> Moment:
 class MomentSums:
     """How moments are kept: dense up to a width, else by leading eigenpairs.
 
-    exact_up_to: the largest width d that is dense; eigenpairs: k, of wider ones; dtype: of the
-    sums. The random columns of a sketch depend on the seed and the vectors' name only.
+    The random columns of a sketch depend on the seed and the vectors' name only.
     """
 
     exact_up_to: int
@@ -119,9 +118,7 @@ class MomentSums:
 
     def numbers(self, width: int) -> int:
         """How many numbers a moment of this width has."""
-        if self._dense(width):
-            return width**2
-        return (width + 1) * self.eigenpairs + 1
+        return width**2 if self._dense(width) else (width + 1) * self.eigenpairs + 1
 
     def _dense(self, width: int) -> bool:
         return width <= max(self.exact_up_to, self.eigenpairs)

@@ -62,23 +62,21 @@ def _is_gated(module: Any, width: Any) -> bool:
 @contextlib.contextmanager
 def acting(model: Any, neurons: Neurons) -> Iterator[None]:
     """Within the block the neurons act, and may be trained."""
-    mlps = [name.removesuffix(".gate") for name in neurons if name.endswith(".gate")]
-    with contextlib.ExitStack() as hooks:
-        for name in mlps:
-            add = _adding(*(neurons[f"{name}.{part}"] for part in PARTS))
-            hooks.enter_context(model.get_submodule(name).register_forward_hook(add))
-        yield
-
-
-def _adding(gate: torch.Tensor, up: torch.Tensor, down: torch.Tensor) -> Callable[..., Any]:
-    """A forward hook that adds the neurons' output to an MLP's."""
+    names = {
+        model.get_submodule(name.removesuffix(".gate")): name.removesuffix(".gate")
+        for name in neurons
+        if name.endswith(".gate")
+    }
 
     def add(module: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> torch.Tensor:
-        x = inputs[0]
-        fired: torch.Tensor = module.act_fn(F.linear(x, gate)) * F.linear(x, up)
+        gate, up, down = (neurons[f"{names[module]}.{part}"] for part in PARTS)
+        fired: torch.Tensor = module.act_fn(F.linear(inputs[0], gate)) * F.linear(inputs[0], up)
         return output + fired @ down
 
-    return add
+    with contextlib.ExitStack() as hooks:
+        for module in names:
+            hooks.enter_context(module.register_forward_hook(add))
+        yield
 
 
 def detectors(
@@ -109,8 +107,7 @@ def detectors(
 def widen(model: Any, neurons: Neurons) -> None:
     """Make the neurons rows and columns of the model's own matrices, in place.
 
-    Every MLP gets the same width, a multiple of 32, because a configuration has only one; unused
-    rows and columns are zero.
+    A configuration has one width, so every MLP gets the same, a multiple of 32; the rest is zero.
     """
     config = model.config.get_text_config()
     count = len(next(iter(neurons.values())))
@@ -151,8 +148,7 @@ def mlp_inputs(
 
     mlps: names; take: called with a text's index, the input [tokens, d] of each of the MLPs, and
     the residual stream [tokens, d] after the deepest one's layer; it must not use the model.
-    alone: whether to read the texts alone instead of after the prefix. Of the layers above the
-    deepest one's only the next is computed.
+    alone: without the prefix. Of the layers above the deepest one's only the next is computed.
     """
     layer = 1 + max(map(layer_of, mlps))
     reader.ensure_prefix()  # before the model is cut

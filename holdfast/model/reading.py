@@ -27,9 +27,8 @@ Layer = tuple[torch.Tensor, torch.Tensor]  # keys and values: [heads, tokens, d_
 class Reading:
     """A prompt, with the keys and values of a model that has read it.
 
-    tokens: those between the common prefix and the invocation; layers: their keys and values, one
-    pair per layer; states: hidden states at the tokens of the user's text, [len(depths), tokens,
-    d], or None if none were asked for.
+    tokens: those between the common prefix and the invocation; layers: their keys and values;
+    states: at the tokens of the user's text, [len(depths), tokens, d], if they were asked for.
     """
 
     tokens: tuple[int, ...]
@@ -47,10 +46,10 @@ UNREAD = Reading((), ())  # an empty prompt: an answer follows the common prefix
 
 @dataclass(frozen=True)
 class AnswerLogits:
-    """Logits at every token of some answers, one answer after another.
+    """Logits [tokens, vocabulary] at every token of some answers, one answer after another.
 
-    logits: [tokens, vocabulary]; targets: [tokens], the token that each row predicts; answer:
-    [tokens], the index of each row's answer; stops: the tokens that end an answer.
+    targets: [tokens], the token that each row predicts; answer: [tokens], the index of each row's
+    answer; stops: the tokens that end an answer.
     """
 
     logits: torch.Tensor
@@ -61,9 +60,8 @@ class AnswerLogits:
     def losses(self) -> torch.Tensor:
         """Cross-entropy of each answer in nats, the mean over its tokens: [answers]."""
         each = F.cross_entropy(self.logits, self.targets, reduction="none")
-        count = int(self.answer[-1]) + 1
-        sums = each.new_zeros(count).index_add(0, self.answer, each)
-        return sums / torch.bincount(self.answer, minlength=count)
+        counts = torch.bincount(self.answer)
+        return each.new_zeros(len(counts)).index_add(0, self.answer, each) / counts
 
     def margins(self) -> torch.Tensor:
         """The least lead of an answer's tokens over every other token, in nats: [answers].
@@ -118,15 +116,12 @@ class PromptReader:
         )
         readings = []
         for row, prompt in enumerate(prompts):
-            length = len(prompt)
+            own = slice(start, start + len(prompt))
             layers = tuple(
-                (
-                    keys[row, :, start : start + length].clone(),
-                    values[row, :, start : start + length].clone(),
-                )
+                (keys[row, :, own].clone(), values[row, :, own].clone())
                 for keys, values in _layers(cache)
             )
-            text = length - len(self.form.user_end)
+            text = len(prompt) - len(self.form.user_end)
             states = _states_at(depths, out.hidden_states, row, text) if depths else None
             readings.append(Reading(tuple(prompt), layers, states))
         return readings
@@ -158,7 +153,7 @@ class PromptReader:
     ) -> Sequence[torch.Tensor]:
         """The hidden states of texts at every depth, each [batch, longest, d].
 
-        alone: whether to read the texts alone instead of after the prefix.
+        alone: without the prefix.
         """
         ids, mask = _right_padded(texts, self._device)
         cache = None
@@ -229,9 +224,9 @@ class PromptReader:
     ) -> Iterator[list[int | None]]:
         """Decode all readings in one batch, and yield each step's tokens, None for ended answers.
 
-        The adapter may change between steps; the keys and values so far stay as they are. choose:
-        returns the next tokens [batch] for logits [batch, vocabulary] and the step's number. begin:
-        tokens in place of the invocation, equally many in every row.
+        The adapter may change between steps. choose: returns the next tokens [batch] for logits
+        [batch, vocabulary] and the step's number. begin: tokens in place of the invocation, equally
+        many in every row.
         """
         first = [self.form.invocation] * len(readings) if begin is None else begin
         ids = torch.tensor([list(row) for row in first], device=self._device)
@@ -313,8 +308,8 @@ class PromptReader:
     def trained_prefix(self) -> Iterator[None]:
         """As :meth:`own_prefix`, with gradients that flow through the reading of the prefix, too.
 
-        Backward passes must be made within the block. They give gradients in the prefix's keys and
-        values, which are sent on through its reading when the block ends without an error.
+        Backward passes within the block give gradients in the prefix's keys and values, which are
+        sent on through its reading when the block ends without an error.
         """
         with torch.enable_grad():
             read = self._read_prefix()
@@ -369,27 +364,21 @@ def _right_padded(
     """Token ids [batch, longest], padded with 0 on the right, and their mask, 1 for a token."""
     longest = max(map(len, tokens))
     ids = torch.tensor([[*row, *[0] * (longest - len(row))] for row in tokens], device=device)
-    present = torch.tensor(
-        [[1] * len(row) + [0] * (longest - len(row)) for row in tokens], device=device
-    )
-    return ids, present
+    lengths = torch.tensor([len(row) for row in tokens], device=device)
+    return ids, (torch.arange(longest, device=device) < lengths[:, None]).long()
 
 
 @contextlib.contextmanager
 def logits_at(model: Any, rows: Sequence[int], columns: Sequence[int]) -> Iterator[None]:
     """Within the block, passes give logits [1, places, vocabulary], at these rows and columns only.
 
-    In a small model the head costs as much at all tokens as the decoder. transformers' own
-    ``logits_to_keep`` takes the same columns of every row, and torch then multiplies by a copy of
-    the head for each row.
+    transformers' own ``logits_to_keep`` takes the same columns of every row, and torch then
+    multiplies by a copy of the head for each row.
     """
-    head = model.get_output_embeddings()
 
     def gather(_: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        hidden = inputs[0]
-        row_index = torch.tensor(rows, device=hidden.device)
-        column_index = torch.tensor(columns, device=hidden.device)
-        return hidden[row_index, column_index][None]
+        places = torch.tensor([rows, columns], device=inputs[0].device)
+        return inputs[0][places[0], places[1]][None]
 
-    with head.register_forward_pre_hook(gather):
+    with model.get_output_embeddings().register_forward_pre_hook(gather):
         yield
