@@ -61,7 +61,7 @@ class CurvatureData:
     """The model, sequences and settings of a measurement of curvature.
 
     model: in evaluation mode, with gradients in the factors; draw: the seed and the names of the
-    draws; labels: of the sequences' tokens; a token with -100 has the weight ``config.questions``.
+    draws; labels: of the sequences' tokens; one with -100 has the weight ``config.questions``.
     """
 
     model: States

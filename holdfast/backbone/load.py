@@ -37,9 +37,8 @@ def load_backbone(config: Backbone.Config | None = None) -> Backbone:
     """Load the backbone that a configuration names; fetch one with a short name if it is not here.
 
     Its GPU, if it is on one, becomes the process's default, and cuDNN's attention is turned off.
-    Raises HoldfastError with one line: unknown name or revision, a short name that cannot be
-    fetched, no tokenizer beside the model, no such device, an attention or a package that is not
-    available, an adapter instead of a model.
+    Raises HoldfastError: unknown name or revision, a short name that cannot be fetched, no
+    tokenizer, no such device, an attention or a package that is not available, an adapter.
     """
     config = config or Backbone.Config()
     device = device_of(config)
@@ -51,7 +50,7 @@ def load_backbone(config: Backbone.Config | None = None) -> Backbone:
         torch.use_deterministic_algorithms(True)
     tokenizer = load_tokenizer(config.name, config.revision)
     _check_local(config.name)
-    options: dict[str, Any] = {}
+    options = _revision(config.name, config.revision)
     attention = None if config.attention == "auto" else config.attention
     if attention is not None:
         options["attn_implementation"] = attention
@@ -65,7 +64,6 @@ def load_backbone(config: Backbone.Config | None = None) -> Backbone:
             use_safetensors=True,  # other formats can hold code
             ignore_mismatched_sizes=True,  # check_all_weights_loaded reports them
             output_loading_info=True,
-            **_revision(config.name, config.revision),
             **options,
         )
     model, info = loaded
@@ -129,9 +127,9 @@ def multiplies_in_groups(model: Any) -> bool:
 
 
 def load_shape(name: str, revision: str | None = None) -> Any:
-    """The model of this name without its weights, on the meta device; revision: on the hub.
+    """The model of this name without its weights, on the meta device.
 
-    Raises HoldfastError with one line if no configuration is found.
+    revision: on the hub. Raises HoldfastError if no configuration is found.
     """
     with _reading(name, revision), torch.device("meta"):
         config = AutoConfig.from_pretrained(
@@ -143,7 +141,7 @@ def load_shape(name: str, revision: str | None = None) -> Any:
 def load_tokenizer(name: str, revision: str | None = None) -> Any:
     """The tokenizer of the backbone with this name; revision: on the hub.
 
-    Raises HoldfastError with one line: unknown name, no tokenizer beside the model.
+    Raises HoldfastError: unknown name, no tokenizer beside the model.
     """
     source = _source(name)
     if not has_short_name(name) and Path(source).is_dir():
@@ -165,7 +163,7 @@ def _source(name: str) -> str:
     return source
 
 
-def _revision(name: str, revision: str | None) -> dict[str, str]:
+def _revision(name: str, revision: str | None) -> dict[str, Any]:
     if revision is None:
         return {}
     if has_short_name(name) or Path(name).is_dir():
@@ -232,7 +230,7 @@ def device_of(config: Backbone.Config) -> torch.device:
     """
     name = config.device
     if name == "auto":
-        return _of_this_process(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
@@ -240,11 +238,6 @@ def device_of(config: Backbone.Config) -> torch.device:
         raise HoldfastError(
             f"backbone.device = {name}: not available here; use cpu or auto"
         ) from error
-    return _of_this_process(device)
-
-
-def _of_this_process(device: torch.device) -> torch.device:
-    """The GPU of this process if several processes share a run on GPUs; else the device itself."""
     place, gpus = local_rank(), torch.cuda.device_count()
     if place is None or device.type != "cuda":
         return device
@@ -283,9 +276,8 @@ def bfloat16_pays() -> bool:
 def bfloat16_time() -> float:
     """The time of products in bfloat16 on this CPU, relative to float32; measured once.
 
-    CPUs with instructions for bfloat16 take about half, others many times as long. The matrices
-    have the shapes of a batch and a map of SmolLM2-135M; the fastest of some repetitions counts,
-    because other work on the CPU slows some of them.
+    The matrices have the shapes of a batch and a map of SmolLM2-135M; the fastest of some
+    repetitions counts, because other work on the CPU slows some of them.
     """
     products = {
         dtype: (torch.ones(256, 576, dtype=dtype), torch.ones(1536, 576, dtype=dtype))

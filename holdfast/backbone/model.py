@@ -36,9 +36,8 @@ _PROBE = "Question: Who keeps Zoë's 3rd, naïve  LIGHTHOUSE?\nAnswer: \\boxed{1
 class Backbone:
     """A frozen causal language model, split into hidden states and output head.
 
-    model, tokenizer: the Hugging Face objects; head: the output embedding; pad_token, eos_token:
-    token ids; stop_tokens: ids that end a generation; seed_token: id of the replay token, None
-    until :meth:`add_replay_token`.
+    model, tokenizer: the Hugging Face objects; head: the output embedding; stop_tokens: ids that
+    end a generation; seed_token: id of the replay token, None until :meth:`add_replay_token`.
 
     Passes through an adapted model must be made within :meth:`answering` or :meth:`learning`.
     """
@@ -110,9 +109,8 @@ class Backbone:
 
         mask: real tokens, [batch, length]. Right-padded input needs none: attention is causal.
         """
-        outputs = self.model.base_model(
-            input_ids=ids, attention_mask=None if mask is None else mask.long(), use_cache=False
-        )
+        mask = None if mask is None else mask.long()
+        outputs = self.model.base_model(input_ids=ids, attention_mask=mask, use_cache=False)
         states: Tensor = outputs.last_hidden_state
         return states
 
@@ -121,8 +119,7 @@ class Backbone:
     ) -> None:
         """Put PEFT's LoRA layers with B = 0 on the maps that ``settings`` name; once per model.
 
-        seed_row: train the replay token's input row too; checkpointing: compute each layer a second
-        time in the backward pass instead of keeping its results.
+        seed_row: train the replay token's input row too; checkpointing: as in the configuration.
         Raises HoldfastError if no map has a target's name, the rank exceeds a map's, or no layer
         can be computed twice.
         """
@@ -228,8 +225,7 @@ class Backbone:
     def forward_pass(self, *batches: Batch, mask_seeds: Sequence[int] = ()) -> ForwardPass:
         """The states of each batch, differentiable in the factors; after :meth:`adapt`.
 
-        mask_seeds: of each batch's dropout masks, empty without dropout. Processes that share a
-        minibatch draw different masks.
+        mask_seeds: of each batch's dropout masks, empty without dropout.
         """
         self._check_mode()
         shared = any(batch.shard is not None for batch in batches)
@@ -238,6 +234,7 @@ class Backbone:
             with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
                 if mask_seeds:
                     seed = mask_seeds[place]
+                    # Processes that share a minibatch draw different masks.
                     torch.manual_seed(derive(seed, "process", rank()) if shared else seed)
                 hidden = self.hidden(batch.grid(batch.inputs, self.pad_token))
             graph.append(batch.packed(hidden))
@@ -267,11 +264,10 @@ class Backbone:
         that already has the token does not change.
         Source: eq. app-replay-init.
         """
-        vocabulary = self.tokenizer.get_vocab()
-        if REPLAY_TOKEN in vocabulary:
-            existing: int = vocabulary[REPLAY_TOKEN]
-            self.seed_token = existing
-            return existing
+        known: int | None = self.tokenizer.get_vocab().get(REPLAY_TOKEN)
+        if known is not None:
+            self.seed_token = known
+            return known
         size = len(self.tokenizer)
         self.tokenizer.add_special_tokens(
             {"extra_special_tokens": [REPLAY_TOKEN]}, replace_extra_special_tokens=False
@@ -283,9 +279,8 @@ class Backbone:
                 self.model.resize_token_embeddings(token + 1, mean_resizing=False)
         self.model.requires_grad_(False)
         self.head = self.model.get_output_embeddings()
-        tables = [self.model.get_input_embeddings().weight]
-        if self.head.weight is not tables[0]:
-            tables.append(self.head.weight)
+        # One table, if they are tied.
+        tables = {self.model.get_input_embeddings().weight, self.head.weight}
         with torch.no_grad():
             for table in tables:
                 wide = table[:size].to(torch.promote_types(table.dtype, torch.float32))
@@ -334,11 +329,7 @@ class Backbone:
 
 
 def _fingerprint(model: Any, tokenizer: Any, stop_tokens: frozenset[int]) -> str:
-    """sha256 of what decides a model's answers, the same in every version of the libraries.
-
-    It covers weights (evenly spaced entries of large ones), settings that change outputs, the
-    vocabulary, the tokens of a text, and the stop tokens.
-    """
+    """sha256 of what decides a model's answers, the same in every version of the libraries."""
     digest = hashlib.sha256()
     digest.update(repr(sorted(tokenizer.get_vocab().items())).encode())
     tokens = list(tokenizer(_PROBE, add_special_tokens=False)["input_ids"])

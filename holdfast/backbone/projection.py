@@ -4,9 +4,8 @@ Losses are functions of the last hidden states and of the factors. Each is diffe
 first, then through the model. So Synaptic Intelligence gets the gradient of the fit term apart from
 that of the other terms without a second forward pass.
 
-The output head is frozen, so a loss needs only its gradient with respect to the hidden states.
-It is computed in the forward pass, a chunk of tokens at a time; each chunk's logits are then
-freed. Peak memory is one chunk of logits, whatever the vocabulary and the batch.
+The output head is frozen, so a loss needs only its gradient in the hidden states. It is computed in
+the forward pass, a chunk of tokens at a time, and each chunk's logits are freed.
 """
 
 from __future__ import annotations
@@ -49,9 +48,9 @@ class Head(Protocol):
 class TokenLogits:
     """The arguments of a token loss, for n tokens.
 
-    student: logits [n, vocabulary], differentiable; teacher: the previous model's logits
-    [n, vocabulary], constant; both in the model's precision, so losses convert them to
-    float32 at least; targets: token ids [n] that follow each position.
+    student: logits [n, vocabulary], differentiable; teacher: the previous model's, constant; both
+    in the model's precision, so losses convert them to float32 at least; targets: token ids [n]
+    that follow each position.
     """
 
     def __init__(
@@ -135,9 +134,8 @@ class Projection:
 
     def only(self, chosen: Tensor) -> Tensor:
         """Weights [n] with which :meth:`mean` is over the ``chosen`` tokens, [n] bool."""
-        wide = chosen.to(
-            self._hidden.device, torch.promote_types(self._hidden.dtype, torch.float32)
-        )
+        dtype = torch.promote_types(self._hidden.dtype, torch.float32)
+        wide = chosen.to(self._hidden.device, dtype)
         return wide / self.mean_of(wide)
 
     @cached_property

@@ -18,7 +18,7 @@ class BatchShard:
 
     lengths: rows of every sequence of the minibatch; chosen: the indices of this process's
     sequences; counted: False if there are more processes than sequences, and this one computes the
-    first sequence, whose tokens do not count here, only to keep step with the others.
+    first only to keep step with the others.
     """
 
     lengths: Sequence[int]
@@ -46,7 +46,6 @@ class BatchShard:
 class Batch:
     """Packed sequences, as pairs of a token and its successor.
 
-    The last token of a sequence predicts nothing and is no input.
     inputs, targets: token ids [n]; places: [n], each row's index in the flat grid [sequences x
     longest], None if they fill it; lengths: rows of each sequence, n in sum; shard: if several
     processes share the minibatch, this one's part of it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -21,8 +22,8 @@ WORDING_OF = "wording_of"  # key in an item's details: the question that it asks
 def read_batches(path: Path) -> tuple[Task, ...]:
     """Read the batches in a memory's facts file; empty if the file does not exist.
 
-    Unlike in a stream, two batches may ask the same question: the later answer corrects the
-    earlier one. Raises HoldfastError naming the line when the file is damaged.
+    Two batches may ask the same question: the later answer corrects the earlier one. Raises
+    HoldfastError naming the line when the file is damaged.
     """
     try:
         content = regular(path).read_bytes()
@@ -30,8 +31,8 @@ def read_batches(path: Path) -> tuple[Task, ...]:
         return ()
     except OSError as error:
         raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
-    batches: dict[str, list[Item]] = {}
-    asked: dict[str, QuestionRegistry] = {}
+    batches: defaultdict[str, list[Item]] = defaultdict(list)
+    asked: defaultdict[str, QuestionRegistry] = defaultdict(QuestionRegistry)
     for place, raw in lines_of(content):
         try:
             row = row_of(place, json_object(raw))
@@ -40,8 +41,8 @@ def read_batches(path: Path) -> tuple[Task, ...]:
             check_wording(row.item)
         except HoldfastError as error:
             raise HoldfastError(f"{path} {place}: {error}") from None
-        asked.setdefault(row.task, QuestionRegistry()).add(row.item, f"{path} {place}")
-        batches.setdefault(row.task, []).append(row.item)
+        asked[row.task].add(row.item, f"{path} {place}")
+        batches[row.task].append(row.item)
     return tuple(Task(name, tuple(items)) for name, items in batches.items())
 
 
@@ -69,8 +70,7 @@ def check_wording(item: Item) -> None:
 
 def fact_question(item: Item) -> str:
     """The question of an item's fact; for a wording, that of the fact that it asks for."""
-    question: str = item.details.get(WORDING_OF, item.question)
-    return question
+    return str(item.details.get(WORDING_OF, item.question))
 
 
 def fact_key(item: Item) -> str:

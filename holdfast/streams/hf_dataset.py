@@ -27,10 +27,8 @@ def read_dataset(
 ) -> Stream:
     """Read a dataset that ``save_to_disk`` wrote; its columns are named like the JSONL keys.
 
-    None and empty aliases count as absent; ``details`` is JSON text; other columns are kept in the
-    details. Of several splits, ``train`` is read. Rows form tasks as in ``read_jsonl``.
-
-    Raises HoldfastError naming the path and the row.
+    ``details`` is JSON text; other columns are kept in the details. Of several splits, ``train`` is
+    read. Rows form tasks as in ``read_jsonl``. Raises HoldfastError naming the path and the row.
     """
     path = Path(path)
     datasets = library()
@@ -72,9 +70,9 @@ def write_dataset(stream: Stream, path: str | Path) -> None:
     rows = []
     for task in stream.tasks:
         for item in task.items:
-            values = {"aliases": [], "id": None, **values_of(task, item)}
-            values["details"] = json.dumps(values.get("details", {}))
-            rows.append({key: values[key] for key in KEYS})
+            details = json.dumps(dict(item.details))
+            filled = {**dict.fromkeys(KEYS), "aliases": [], **values_of(task, item)}
+            rows.append({**filled, "details": details})
     datasets = library()
     # Declared types: datasets cannot infer one for a column of empty lists.
     text = datasets.Value("string")

@@ -16,10 +16,9 @@ from holdfast.core.errors import HoldfastError, reason_of
 class Item:
     """A question and its target answer. Surrounding white space is stripped.
 
-    aliases: other answers accepted when recall is scored; never trained on.
-    id: the source's name for the item, not necessarily unique; not in any fingerprint.
-    details: other values of the source (topic, dataset, ...), as JSON values under its own keys;
-    written to and read from files, not in any fingerprint.
+    aliases: other answers accepted when recall is scored; never trained on. id: the source's name
+    for the item, not necessarily unique. details: other values of the source (topic, dataset, ...)
+    as JSON values. Neither id nor details are in a fingerprint.
 
     Raises HoldfastError for a text that is empty, holds NUL or is not valid Unicode, for aliases
     that are no list, and for details that are not JSON.
@@ -34,13 +33,10 @@ class Item:
     def __post_init__(self) -> None:
         if not isinstance(self.aliases, (tuple, list)):
             raise HoldfastError(f'"aliases" is {self.aliases!r:.60}; write a list of texts')
-        question = clean("question", self.question)
-        answer = clean("answer", self.answer)
-        aliases = tuple(clean("aliases", alias) for alias in self.aliases)
         # A frozen dataclass can normalise its fields only through object.__setattr__.
-        object.__setattr__(self, "question", question)
-        object.__setattr__(self, "answer", answer)
-        object.__setattr__(self, "aliases", aliases)
+        object.__setattr__(self, "question", clean("question", self.question))
+        object.__setattr__(self, "answer", clean("answer", self.answer))
+        object.__setattr__(self, "aliases", tuple(clean("aliases", text) for text in self.aliases))
         if self.id is not None:
             object.__setattr__(self, "id", clean("id", self.id))
         if self.details:
@@ -82,9 +78,8 @@ def _check_details(details: Mapping[str, Any]) -> None:
         json.dumps(dict(details), ensure_ascii=False, allow_nan=False).encode()
     # Halves of surrogate pairs, NaN, infinities, types that JSON lacks, values nested too deeply.
     except (ValueError, TypeError, RecursionError) as error:
-        reason = reason_of(error)
         raise HoldfastError(
-            f'"details" cannot be kept as JSON ({reason}); correct it, or leave it out'
+            f'"details" cannot be kept as JSON ({reason_of(error)}); correct it, or leave it out'
         ) from None
 
 
@@ -148,10 +143,8 @@ def _stripped(value: str) -> str:
 def clean(field: str, value: object, remedy: str = "") -> str:
     """``value`` without surrounding white space.
 
-    field: its name in errors; remedy: what an error says to do if it is empty, by default what
-    fits a field of an item.
-
-    Raises HoldfastError unless it is a non-empty text without NUL that UTF-8 can hold.
+    field: its name in errors; remedy: what an error says to do if it is empty. Raises HoldfastError
+    unless it is a non-empty text without NUL that UTF-8 can hold.
     """
     if not isinstance(value, str):
         raise HoldfastError(f'"{field}" is {value!r:.60}, which is no text; write a text in quotes')

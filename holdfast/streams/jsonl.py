@@ -31,10 +31,9 @@ def read_jsonl(
     and ``output``, or the ``messages`` of a chat may replace ``question`` and ``answer``.
 
     ``task`` is text or a whole number (``1`` and ``"1"`` are one task), given in every line or in
-    none. Tasks come in the order of their first line; their lines may be interleaved. Without
-    ``task``, every ``items_per_task`` lines make a task, named by its number, and the last may be
-    shorter; without ``items_per_task``, the file is one task. Blank lines are skipped. The stream
-    is named after the file.
+    none. Tasks come in the order of their first line. Without ``task``, every ``items_per_task``
+    lines make a task, named by its number; without ``items_per_task``, the file is one task. Blank
+    lines are skipped. The stream is named after the file.
 
     Raises HoldfastError naming the file and, if one is wrong, the line.
     """

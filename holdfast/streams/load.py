@@ -115,12 +115,7 @@ def load_stream(
 
 
 def _whole_symbol_qa(config: StreamConfig) -> Stream:
-    published = 100
-    return symbol_qa(
-        tasks=max(config.tasks or published, published),
-        items=config.items_per_task or published,
-        seed=config.seed,
-    )
+    return symbol_qa(max(config.tasks or 100, 100), config.items_per_task or 100, config.seed)
 
 
 # Each returns the whole stream, unpermuted; load_stream permutes and truncates it. Installed
@@ -155,12 +150,11 @@ def _whole(config: StreamConfig, columns: Columns) -> Stream:
 def read_stream(
     path: Path, items_per_task: int | None = None, columns: Columns = NAMED_AS_KEYS
 ) -> Stream:
-    """Read a stored stream, whatever its format.
+    """Read a stored stream.
 
     path: a ``.jsonl``, ``.json``, ``.csv``, ``.tsv``, ``.parquet`` or ``.xlsx`` file; a directory
     in the published layout; one saved by ``datasets``; or one that holds a ``stream.jsonl`` or a
-    ``dataset`` saved by ``datasets``. items_per_task: if rows name no task. columns: those of
-    questions and answers.
+    ``dataset`` saved by ``datasets``. items_per_task: if rows name no task.
     Raises HoldfastError when it is none of these, cannot be read, or has invalid content.
     """
     try:
@@ -173,12 +167,9 @@ def read_stream(
         ) from error
     twins = case_twins(item for task in stream.tasks for item in task.items)
     if twins and not stream.exact_case:
-        logger.warning(
-            "%s: %d questions differ from another one in case alone, such as %s and %s",
-            path,
-            len(twins),
-            *(quoted(item.question) for item in twins[0]),
-        )
+        such_as = " and ".join(quoted(item.question) for item in twins[0])
+        message = "%s: %d questions differ from another one in case alone, such as %s"
+        logger.warning(message, path, len(twins), such_as)
     return stream
 
 
@@ -203,10 +194,9 @@ def _stored(path: Path, items_per_task: int | None, columns: Columns) -> Stream:
         return read_released(path)
     if is_dataset_directory(path):
         return read_dataset(path, items_per_task, columns)
-    jsonl, dataset = path / JSONL_IN_DIRECTORY, path / DATASET_IN_DIRECTORY
-    if jsonl.is_file() or is_dataset_directory(dataset):
-        read, inside = (read_jsonl, jsonl) if jsonl.is_file() else (read_dataset, dataset)
-        return replace(read(inside, items_per_task, columns), name=path.resolve().name)
+    for inside in (path / JSONL_IN_DIRECTORY, path / DATASET_IN_DIRECTORY):
+        if inside.is_file() or is_dataset_directory(inside):
+            return replace(_stored(inside, items_per_task, columns), name=path.resolve().name)
     if path.exists():
         raise HoldfastError(
             f"{path}: is no stream; a stream is a .jsonl file or a table, a directory with "

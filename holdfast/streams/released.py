@@ -71,9 +71,9 @@ def read_released(path: str | Path) -> Stream:
 def write_released(stream: Stream, path: str | Path) -> None:
     """Write a stream so that :func:`read_released` returns it; the manifest is written last.
 
-    The directory may hold other files, but neither a stream nor anything called ``task_...``.
-    Raises HoldfastError if it does, if another process is writing there, if an item's details have
-    a key that the layout itself uses, or if the directory cannot be written.
+    Raises HoldfastError if the directory holds a stream or anything called ``task_...``, if another
+    process is writing there, if an item's details have a key that the layout itself uses, or if the
+    directory cannot be written.
     """
     path = Path(os.path.abspath(path))
     if path.exists() and not path.is_dir():
@@ -118,9 +118,10 @@ def _move(part: Path, path: Path) -> None:
 
 def _write_task(folder: Path, index: int, task: Task, aliases: bool) -> None:
     """aliases: whether an item of the stream has any; if so, they replace ``train_text`` in all."""
-    written = []
-    texts = [_text(item.question, item.answer) for item in task.items]
-    for number, (item, text) in enumerate(zip(task.items, texts, strict=True)):
+    written, texts = [], []
+    for number, item in enumerate(task.items):
+        text = _text(item.question, item.answer)
+        texts.append(text)
         if taken := sorted(set(_OWN_KEYS) & set(item.details)):
             raise HoldfastError(
                 f"task {quoted(task.name)} item {number + 1}: its details hold {quoted(taken[0])}, "
@@ -285,9 +286,5 @@ def _warn_of_repeats(stream: Stream, path: Path) -> None:
         except HoldfastError as error:
             repeats.append(str(error))
     if repeats:
-        logger.warning(
-            "%s: %d questions stand there more than once; the first: %s",
-            path,
-            len(repeats),
-            repeats[0].split(";")[0],
-        )
+        message = "%s: %d questions stand there more than once; the first: %s"
+        logger.warning(message, path, len(repeats), repeats[0].split(";")[0])

@@ -31,8 +31,7 @@ logger = logging.getLogger(__name__)
 class Columns:
     """The columns of questions and answers; None: ``question``, ``answer``, or a known pair.
 
-    corrections: a question must be unique only within its task, so that a later task may give it a
-    new answer.
+    corrections: whether a later task may give a question a new answer.
     """
 
     question: str | None = None
@@ -84,13 +83,12 @@ def stream_of(
     """Parse (place, record) pairs and group their items into the tasks of a stream.
 
     source: its name in errors; parse: turns a record into a mapping for :func:`row_of`, with known
-    keys in any case; name: the stream's.
+    keys in any case; name: the stream's; skip_blank: ignore records without any filled value.
     Either all rows name their task or none does. Tasks come in the order of their first row.
     Without names, every ``items_per_task`` rows make a task, named by its number; if that is None
     too, all rows are one task.
-    skip_blank: ignore records without any filled value, which spreadsheets have.
-    Raises HoldfastError naming the source, each of the first twenty bad places with what is wrong
-    there, and how many more there are.
+    Raises HoldfastError naming the source, the first twenty bad places with what is wrong there,
+    and how many more there are.
     """
     rows = _rows(source, records, parse, columns, skip_blank)
     if not rows:
@@ -169,12 +167,8 @@ def _warn_of_misspelled(source: str, keys: Iterable[str]) -> None:
     """Warn of keys that resemble a known one: they are kept as details, without effect."""
     for key in sorted(set(keys) - {*KNOWN_KEYS}):
         for meant in difflib.get_close_matches(key.lower(), KNOWN_KEYS, n=1, cutoff=0.75):
-            logger.warning(
-                "%s: %s is kept as a detail; if you meant %s, rename it",
-                source,
-                quoted(key),
-                quoted(meant),
-            )
+            message = "%s: %s is kept as a detail; if you meant %s, rename it"
+            logger.warning(message, source, quoted(key), quoted(meant))
 
 
 def known_names(names: Sequence[str], columns: Columns) -> list[str]:

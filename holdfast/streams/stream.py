@@ -69,7 +69,6 @@ class Stream:
         object.__setattr__(self, "tasks", tuple(self.tasks))
         if not self.tasks:
             raise HoldfastError(f"stream {quoted(self.name)} has no tasks; it needs at least one")
-        questions = QuestionRegistry()
         names: set[str] = set()
         for task in self.tasks:
             if task.name in names:
@@ -78,9 +77,9 @@ class Stream:
                     "give each its own name"
                 )
             names.add(task.name)
-        if not self.repeats:
-            for place, item in items_of(self.tasks):
-                questions.add(item, place)
+        questions = QuestionRegistry()
+        for place, item in () if self.repeats else items_of(self.tasks):
+            questions.add(item, place)
 
     def __repr__(self) -> str:
         items = sum(len(task.items) for task in self.tasks)
@@ -163,9 +162,8 @@ class QuestionRegistry:
     """Every question of a stream and where it first appeared.
 
     A model is asked the question alone, so two answers would leave its target undefined and look
-    like forgetting. An exact repeat is refused too: the later task would train it again, so its
-    recall would say nothing about retention. Questions are the same if they differ only in white
-    space, invisible characters or equivalent encodings; case counts.
+    like forgetting. An exact repeat is refused too: training it again would hide what was retained.
+    White space, invisible characters and equivalent encodings do not count; case does.
 
     Source: app:data-uniqueness.
     """

@@ -18,18 +18,13 @@ SHUFFLE_OFFSET = 7
 
 
 def symbol_qa(
-    tasks: int = 100,
-    items: int = 100,
-    seed: int = 42,
-    key_length: int = 6,
-    value_length: int = 4,
+    tasks: int = 100, items: int = 100, seed: int = 42, key_length: int = 6, value_length: int = 4
 ) -> Stream:
     """Generate Symbol-QA; the defaults give the published stream.
 
-    tasks, items: how many tasks, and items in each. key_length, value_length: in symbols.
-    The question is the key, the answer the value. Items are in training order; the id
-    ``task_0_item_0`` gives an item's task and its place in the order of drawing, both from 0.
-    Fewer tasks give a prefix of the same stream.
+    items: in each task. The question is the key, the answer the value. Items are in training order;
+    the id ``task_0_item_0`` gives an item's task and its place in the order of drawing, both from
+    0. Fewer tasks give a prefix of the same stream.
 
     Raises HoldfastError for a number out of range, or for more items than there are keys.
     Source: app:data-symbol.

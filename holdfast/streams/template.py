@@ -166,9 +166,8 @@ class Template:
         longest_answer: tokens that evaluation generates for an answer, None for no limit; learned:
         tasks learned already, whose answers may need more; context: the model's positions.
         Raises HoldfastError naming the first item whose answer cannot be read back from a box; that
-        exceeds ``max_length``, unless it is truncated, with the number of such items and the
-        longest length; of whose answer truncation leaves nothing; that exceeds ``context``; or
-        whose answer exceeds ``longest_answer``, so that it would be learned but never recalled.
+        exceeds ``max_length``, unless it is truncated; of whose answer truncation leaves nothing;
+        that exceeds ``context``; or whose answer exceeds ``longest_answer``.
         """
         for place, item in items_of(stream.tasks) if self.form.boxed else ():
             try:

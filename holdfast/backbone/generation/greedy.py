@@ -11,10 +11,9 @@ from holdfast.backbone.model import Backbone
 
 
 def batches(lengths: Sequence[int], tokens_per_batch: int) -> Iterator[list[int]]:
-    """Yield batches of indices of similar length, for little padding.
+    """Yield batches of indices of rows of similar length, longest first.
 
-    lengths: tokens of each row. A batch holds as many rows as fit into ``tokens_per_batch`` once
-    padded to its longest, and at least one.
+    A batch holds as many rows as fit into ``tokens_per_batch`` once padded, and at least one.
     """
     longest_first = sorted(range(len(lengths)), key=lambda row: -lengths[row])
     while longest_first:
@@ -36,10 +35,9 @@ def decode_greedily(
     The same as ``model.generate(do_sample=False)`` on each prefix alone, up to rounding. The
     model's own generation settings (penalties, forced tokens) do not apply.
 
-    prefixes: token ids, none of them empty; limits: the most tokens to append to each; the model's
-    positions may allow fewer.
-    finished: called with a row's index and its tokens so far after each token; True ends it.
-    tokens_in_cache: bounds the tokens of all rows decoded at once, at full length; for memory only.
+    prefixes: token ids, none of them empty; limits: the most tokens to append to each; finished:
+    called with a row's index and its tokens so far after each token; True ends it;
+    tokens_in_cache: bounds the tokens of all rows decoded at once, at full length.
     """
     assert all(len(prefix) > 0 for prefix in prefixes), "nothing to continue"
     continuations: list[list[int]] = [[] for _ in prefixes]

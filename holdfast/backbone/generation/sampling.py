@@ -52,9 +52,8 @@ def sample_continuations(
 ) -> list[list[int]]:
     """A continuation of each token of ``begins``, up to and with a stop token if one is drawn.
 
-    config: temperature tau_G, nucleus, top-k and L_max, which the model's positions may reduce;
-    stops: how many stop tokens end a continuation. The draws depend on (seed, purpose) only.
-    Source: eq. app-replay-generate.
+    stops: how many stop tokens end a continuation. The draws depend on (seed, purpose) only, and
+    the model's positions may reduce L_max.  Source: eq. app-replay-generate.
     """
     source = generator(seed, *purpose)
     length = config.max_new_tokens
@@ -81,18 +80,15 @@ def sample_continuations(
 
 def rows_that_fit(backbone: Backbone, length: int) -> int:
     """How many rows of ``length`` tokens fit into memory with cache and logits, at least one."""
-    if backbone.device.type == "cuda":
-        free, total = torch.cuda.mem_get_info(backbone.device)
+    device, budget = backbone.device, CACHE_BYTES_ON_CPU
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        # Half of free memory: a growing cache exists twice for a moment.
+        budget = (free + unused) // 2
         if torch.are_deterministic_algorithms_enabled():
             # Products of other shapes round otherwise, so the batch must not depend on free memory.
             budget = total // 4
-        else:
-            # Half of free memory: a growing cache exists twice for a moment.
-            device = backbone.device
-            unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-            budget = (free + unused) // 2
-    else:
-        budget = CACHE_BYTES_ON_CPU
     cached = bytes_per_token(backbone.model) * length
     logits = 32 * int(backbone.head.weight.shape[0])  # bytes of logits, probabilities, ranks, sums
     return max(1, budget // (cached + logits))
@@ -109,8 +105,8 @@ def continue_rows(
 ) -> list[list[int]]:
     """One continuation for each row of ``noise`` [rows, length], drawn side by side.
 
-    begins: [rows], the token of each row that follows what ``steps`` have seen; config: gives the
-    temperature, nucleus and top-k; ends_at: how many stop tokens finish a row, which is dropped.
+    begins: [rows], the token of each row that follows what ``steps`` have seen; ends_at: how many
+    stop tokens finish a row, which is dropped.
     """
     (samples, length), device = noise.shape, begins.device
     tokens = torch.full((samples, length), -1, device=device)
