@@ -30,7 +30,7 @@ from holdfast.core.seeding import derive
 from holdfast.memory.batch import learn_batch
 from holdfast.memory.engine import Adapter, Engine
 from holdfast.memory.evaluation.measure import sides_of
-from holdfast.memory.evaluation.scoring import evenly
+from holdfast.streams.item import evenly
 from holdfast.memory.forgetting import forget
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import Gone, read_lesson, without

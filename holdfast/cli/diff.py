@@ -48,7 +48,7 @@ def diff(
         from holdfast.memory.changes import after_lesson, now
         from holdfast.memory.changes import changes as compare
         from holdfast.memory.evaluation.probes import everyday_questions
-        from holdfast.memory.evaluation.scoring import evenly
+        from holdfast.streams.item import evenly
         from holdfast.memory.memory import Memory
 
     open_memory = Memory if facts_only else opened_memory

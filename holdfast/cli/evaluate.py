@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
@@ -18,9 +17,6 @@ from holdfast.memory.record import is_memory, require_memory
 
 if TYPE_CHECKING:
     from holdfast.memory.evaluation.result import MemoryEvaluation
-
-    Before = Callable[[str], MemoryEvaluation | None]
-    Keep = Callable[[MemoryEvaluation, list[dict[str, Any]]], None]
 
 
 def evaluate(
@@ -52,7 +48,8 @@ def evaluate(
     with loading(f"loading {opened.model}"):
         opened.load()
 
-    evaluation = _in_stages(out, partial(measure, opened, questions, common, limit))
+    with WorkBars() as report:
+        evaluation = measure(opened, questions, common, limit, report, out)
     if out is not None:
         from holdfast.report.bars import plot_evaluation
         from holdfast.report.figures import save
@@ -97,7 +94,8 @@ def evaluate_edits(
         with WorkBars() as report:
             opened.learn(edited.stream(), report=report)
 
-    evaluation = _in_stages(out, partial(measure, opened, edited, common))
+    with WorkBars() as report:
+        evaluation = measure(opened, edited, common, report, out)
     _print(evaluation, out, LABELS, f"{edited.name}: ", as_json=as_json)
 
 
@@ -109,40 +107,14 @@ def _print(
     *,
     as_json: bool,
 ) -> None:
-    from holdfast.memory.evaluation import table
+    from holdfast.memory.evaluation import result
 
     if as_json:
         print(json_line(evaluation.values()))
         return
-    print(title + table.about_line(evaluation))
-    rows = table.table_rows(evaluation, labels or table.LABELS)
+    print(title + result.about_line(evaluation))
+    rows = result.table_rows(evaluation, labels or result.LABELS)
     print_table(["", "of", "memory", "weights", "list"], rows)
-    print("\n".join(table.notes(evaluation)))
+    print("\n".join(result.notes(evaluation)))
     if out is not None:
         print(out)
-
-
-def _in_stages(
-    out: Path | None, work: Callable[[WorkBars, Before, Keep], MemoryEvaluation]
-) -> MemoryEvaluation:
-    """Do an evaluation's work with progress bars; keep each finished stage in ``out``, if given."""
-    from holdfast.memory.evaluation import result
-
-    stages = 0
-
-    def keep(evaluation: MemoryEvaluation, answers: list[dict[str, Any]]) -> None:
-        nonlocal stages
-        if out is not None:
-            result.write_evaluation(evaluation, answers, out)
-            stages = len(evaluation.stages)
-
-    def before(identity: str) -> MemoryEvaluation | None:
-        return None if out is None else result.read_evaluation(out, identity)
-
-    try:
-        with WorkBars() as report:
-            return work(report, before, keep)
-    except KeyboardInterrupt as stop:
-        kept = f"{stages} measures are kept in {out}"
-        stop.add_note(kept if out else "nothing is kept without --out DIR")
-        raise

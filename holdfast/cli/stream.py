@@ -14,8 +14,8 @@ from holdfast.cli.learn import AnswerColumn, QuestionColumn
 from holdfast.cli.printing import say
 from holdfast.cli.progress import loading
 from holdfast.core.errors import HoldfastError
-from holdfast.memory.evaluation.scoring import evenly
 from holdfast.streams import Item, Stream
+from holdfast.streams.item import evenly
 
 Out = Annotated[Path, Option(help="The stream's directory; `run` takes it as stream.name.")]
 Layout = Literal["released", "jsonl", "datasets"]  # of a stream's directory

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.core.errors import HoldfastError, reason_of
+
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,14 @@ def quoted(value: object, longest: int = 60) -> str:
 def counted(count: int, noun: str) -> str:
     """A number with its noun: ``1 fact``, ``2 facts``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def evenly(values: Sequence[_Value], limit: int | None) -> list[_Value]:
+    """At most ``limit`` of the values, evenly spread, in order."""
+    count = len(values)
+    if limit is None or count <= limit:
+        return list(values)
+    return [values[place * count // limit] for place in range(limit)]
 
 
 def _stripped(value: str) -> str:

@@ -15,7 +15,7 @@ from holdfast.memory.evaluation.asking import LONGEST, Sides
 from holdfast.memory.evaluation.drift import kl_per_token
 from holdfast.memory.evaluation.measure import evaluate, learned_wordings
 from holdfast.memory.evaluation.probes import EverydayQuestion, Probe, probes_of
-from holdfast.memory.evaluation.result import Measure, MemoryEvaluation
+from holdfast.memory.evaluation.result import Measure, MemoryEvaluation, read_evaluation
 from holdfast.memory.memory import Memory
 from holdfast.model.neurons import gated_mlps
 from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY
@@ -122,29 +122,28 @@ def plain_kl(engine, answerer, questions, replies) -> float:
     return total / tokens
 
 
-def test_an_interrupted_evaluation_continues(memory: Memory, everyday, whole, monkeypatch):
-    states: list[MemoryEvaluation] = []
+def test_an_interrupted_evaluation_continues(
+    memory: Memory, everyday, whole, monkeypatch, tmp_path: Path
+):
+    reported: set[str] = set()
 
-    def stopped(*_):
-        raise KeyboardInterrupt
+    def run(**how) -> MemoryEvaluation:
+        reported.clear()
+        report = lambda label, *_: reported.add(label)  # noqa: E731
+        return evaluate(memory, probes(memory), everyday, report=report, **how)
 
     with monkeypatch.context() as patch:
-        patch.setattr(stages, "kept", stopped)
+        patch.setattr(stages, "kept", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            evaluate(memory, probes(memory), everyday, keep=lambda now, _: states.append(now))
-    assert states[-1].stages == ("recalled", "wordings", "reverse", "sentence")
-    done: list[str] = []
-    again = evaluate(
-        memory,
-        probes(memory),
-        everyday,
-        report=lambda label, *_: done.append(label),
-        before=lambda identity: states[-1] if identity == states[-1].identity else None,
-    )
-    assert not {"recalled", "sentence"} & set(done) and "everyday" in done
+            run(out=tmp_path)
+    done = ("recalled", "wordings", "reverse", "sentence")
+    assert read_evaluation(tmp_path, whole.identity).stages == done
+    again = run(out=tmp_path)
+    assert not set(done) & reported and "everyday" in reported
     assert again.stages == whole.stages
     assert {**again.rows, "seconds": None} == {**whole.rows, "seconds": None}
-    other = evaluate(memory, probes(memory), everyday, limit=1, before=lambda _: None)
+    assert run(out=tmp_path) == again and not reported
+    other = run(limit=1)
     assert other.identity != whole.identity and other.rows["recalled"].of == 1
 
 

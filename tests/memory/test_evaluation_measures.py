@@ -24,11 +24,12 @@ from holdfast.memory.evaluation.result import (
     VERSION,
     Measure,
     MemoryEvaluation,
+    notes,
     read_evaluation,
+    table_rows,
     write_evaluation,
 )
 from holdfast.memory.evaluation.stages import exactly, generated, kept, unknown
-from holdfast.memory.evaluation.table import notes, table_rows
 from holdfast.streams import Item
 from holdfast.streams.item import says
 from tests.refused import line_of
@@ -274,10 +275,9 @@ def test_everyday_questions(tmp_path: Path):
 
 def test_a_file_keeps_what_was_measured(tmp_path: Path):
     about = {"facts": 2, "lessons": 1, "adapters": 1, "model": "m", "limit": None}
-    begun = MemoryEvaluation("abc", about).after(
-        "recalled", {"recalled": Measure(2, 1.0, 0.5, 1.0)}
-    )
-    write_evaluation(begun, [{"question": "Who?"}], tmp_path)
+    rows = {"recalled": Measure(2, 1.0, 0.5, 1.0)}
+    begun = MemoryEvaluation("abc", about, rows, ("recalled",))
+    write_evaluation(tmp_path, begun, [{"question": "Who?"}])
     assert (tmp_path / "answers" / "recalled.jsonl").read_text() == '{"question": "Who?"}\n'
     assert read_evaluation(tmp_path, "abc") == begun and not begun.finished
     assert read_evaluation(tmp_path, "other") is None

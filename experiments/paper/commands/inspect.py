@@ -11,7 +11,7 @@ import typer
 from holdfast.cli.printing import say
 from holdfast.cli.stream import FEW, print_example, print_items
 from holdfast.core.errors import HoldfastError
-from holdfast.memory.evaluation.scoring import evenly
+from holdfast.streams.item import evenly
 
 
 def inspect(

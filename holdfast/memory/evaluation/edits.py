@@ -11,19 +11,27 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any
+from pathlib import Path
 
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.memory.evaluation.asking import Report, Sides
 from holdfast.memory.evaluation.edit_sets import Edit, EditSet
-from holdfast.memory.evaluation.measure import about_of, measured_stages, sides_of
+from holdfast.memory.evaluation.measure import measured
 from holdfast.memory.evaluation.probes import EverydayQuestion
 from holdfast.memory.evaluation.result import VERSION, Measure, MemoryEvaluation
-from holdfast.memory.evaluation.stages import StageResult, exactly, generated, kept, texts, unknown
+from holdfast.memory.evaluation.stages import (
+    StageResult,
+    Stages,
+    exactly,
+    generated,
+    kept,
+    texts,
+    unknown,
+)
 from holdfast.memory.memory import Memory, Told
 from holdfast.streams.item import question_key
 
@@ -48,8 +56,7 @@ def evaluate_edits(
     edited: EditSet,
     everyday: Sequence[EverydayQuestion],
     report: Told = lambda *_: None,
-    before: Callable[[str], MemoryEvaluation | None] = lambda _: None,
-    keep: Callable[[MemoryEvaluation, list[dict[str, Any]]], None] = lambda *_: None,
+    out: Path | None = None,
 ) -> MemoryEvaluation:
     """Measure a memory that was taught the edits; arguments as of ``measure.evaluate``.
 
@@ -60,13 +67,9 @@ def evaluate_edits(
     identity = sha256_of(
         [VERSION, memory.fingerprint, edits, [vars(question) for question in everyday]]
     )
-    earlier = before(identity)
-    if earlier is not None and earlier.finished:
-        return earlier
-    sides = sides_of(memory)
-    about = about_of(memory, sides, facts=len(edited.edits), set=edited.name, limit=None)
-    stages = _stages(sides, edited.edits, everyday)
-    return measured_stages(earlier or MemoryEvaluation(identity, about), stages, report, keep)
+    about = {"facts": len(edits), "set": edited.name, "limit": None}
+    stages_of = partial(_stages, edits=edited.edits, everyday=everyday)
+    return measured(memory, identity, about, stages_of, report, out)
 
 
 def _check_taught(memory: Memory, edited: EditSet) -> None:
@@ -80,9 +83,7 @@ def _check_taught(memory: Memory, edited: EditSet) -> None:
             )
 
 
-def _stages(
-    sides: Sides, edits: Sequence[Edit], everyday: Sequence[EverydayQuestion]
-) -> dict[str, Callable[[Report], StageResult]]:
+def _stages(sides: Sides, edits: Sequence[Edit], everyday: Sequence[EverydayQuestion]) -> Stages:
     taught = [(edit.question, edit.answer, sides.place(edit.question)) for edit in edits]
     wordings = [
         (text, edit.answer, sides.place(edit.question)) for edit in edits for text in edit.wordings

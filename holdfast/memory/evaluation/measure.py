@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from holdfast.core.config import sha256_of
 from holdfast.memory.batch import facts_of, taught_wordings
 from holdfast.memory.consolidation.names import related_wordings
-from holdfast.memory.evaluation.asking import Report, Sides
-from holdfast.memory.evaluation.probes import (
-    EverydayQuestion,
-    Probe,
-    as_json,
-    without_taught,
+from holdfast.memory.evaluation.asking import Sides
+from holdfast.memory.evaluation.probes import EverydayQuestion, Probe, as_json, without_taught
+from holdfast.memory.evaluation.result import (
+    VERSION,
+    MemoryEvaluation,
+    read_evaluation,
+    write_evaluation,
 )
-from holdfast.memory.evaluation.result import VERSION, MemoryEvaluation
-from holdfast.memory.evaluation.stages import StageResult, stages
+from holdfast.memory.evaluation.stages import Stages, stages
 from holdfast.memory.memory import Memory, Told
 from holdfast.memory.record import read_lesson
 from holdfast.streams.batches import latest
@@ -42,26 +44,64 @@ def evaluate(
     everyday: Sequence[EverydayQuestion],
     limit: int | None = None,
     report: Told = lambda *_: None,
-    before: Callable[[str], MemoryEvaluation | None] = lambda _: None,
-    keep: Callable[[MemoryEvaluation, list[dict[str, Any]]], None] = lambda *_: None,
+    out: Path | None = None,
 ) -> MemoryEvaluation:
     """Run all measures; nothing is learned or written to the memory's directory.
 
     probes: of the memory's facts; everyday: questions of common knowledge; limit: the most
-    questions of each kind, evenly spread; report(what, done, total); before(identity): an earlier,
-    perhaps unfinished result of this evaluation, or None; keep(evaluation, answers): called at the
-    beginning, after each stage with its answers, and at the end.
-    Raises HoldfastError if the memory has learned nothing or its model cannot be loaded.
+    questions of each kind, evenly spread; report(what, done, total); out: a folder that keeps the
+    measures and answers of every stage, so that the next call continues.
+    Raises HoldfastError if the memory has learned nothing, its model cannot be loaded, or ``out``
+    cannot be written.
     """
+
+    def stages_of(sides: Sides) -> Stages:
+        asked = without_taught(probes, everyday, learned_wordings(memory))
+        return stages(memory, sides, *asked, limit)
+
     identity = sha256_of([VERSION, memory.fingerprint, as_json(probes, everyday), limit])
-    earlier = before(identity)
-    if earlier is not None and earlier.finished:
-        return earlier
+    about = {"facts": len(memory.learned), "limit": limit}
+    return measured(memory, identity, about, stages_of, report, out)
+
+
+def measured(
+    memory: Memory,
+    identity: str,
+    about: Mapping[str, Any],
+    stages_of: Callable[[Sides], Stages],
+    report: Told,
+    out: Path | None,
+) -> MemoryEvaluation:
+    """Run the stages that ``out`` lacks. about: what is recorded beside the memory's own values."""
+    evaluation = read_evaluation(out, identity)
+    if evaluation is not None and evaluation.finished:
+        return evaluation
     sides = sides_of(memory)
-    about = about_of(memory, sides, facts=len(memory.learned), limit=limit)
-    asked = without_taught(probes, everyday, learned_wordings(memory))
-    measured = earlier or MemoryEvaluation(identity, about)
-    return measured_stages(measured, stages(memory, sides, *asked, limit), report, keep)
+    evaluation = evaluation or MemoryEvaluation(
+        identity,
+        {
+            "lessons": memory.horizon,
+            "adapters": len(sides.answerer.adapter_names),
+            "neurons": memory.record.all_neurons is not None,
+            "model": memory.model,
+            **about,
+        },
+    )
+    write_evaluation(out, evaluation)  # raises before the work if nothing can be written
+    try:
+        for name, stage in stages_of(sides).items():
+            if name not in evaluation.stages:
+                measures, answers = stage(partial(report, name))
+                rows, done = {**evaluation.rows, **measures}, (*evaluation.stages, name)
+                evaluation = replace(evaluation, rows=rows, stages=done)
+                write_evaluation(out, evaluation, answers)
+    except KeyboardInterrupt as stop:
+        kept = f"{len(evaluation.stages)} measures are kept in {out}"
+        stop.add_note(kept if out is not None else "nothing is kept without --out DIR")
+        raise
+    evaluation = replace(evaluation, finished=True)
+    write_evaluation(out, evaluation)
+    return evaluation
 
 
 def sides_of(memory: Memory) -> Sides:
@@ -69,32 +109,3 @@ def sides_of(memory: Memory) -> Sides:
     answerer, learned = memory.learned_answerer(), memory.record.all_neurons
     neurons = None if learned is None else read_lesson(memory.directory, learned.file)[0]
     return Sides(memory.engine(), answerer, neurons)
-
-
-def about_of(memory: Memory, sides: Sides, **more: Any) -> dict[str, Any]:
-    """What an evaluation records about its memory; more: about itself."""
-    return {
-        "lessons": memory.horizon,
-        "adapters": len(sides.answerer.adapter_names),
-        "neurons": memory.record.all_neurons is not None,
-        "model": memory.model,
-        **more,
-    }
-
-
-def measured_stages(
-    measured: MemoryEvaluation,
-    wanted: Mapping[str, Callable[[Report], StageResult]],
-    report: Told,
-    keep: Callable[[MemoryEvaluation, list[dict[str, Any]]], None],
-) -> MemoryEvaluation:
-    """Run the stages that an evaluation lacks, calling ``keep`` as :func:`evaluate` says."""
-    keep(measured, [])  # raises before the work if nothing can be written
-    for name, stage in wanted.items():
-        if name not in measured.stages:
-            measures, answers = stage(partial(report, name))
-            measured = measured.after(name, measures)
-            keep(measured, answers)
-    measured = measured.done()
-    keep(measured, [])
-    return measured

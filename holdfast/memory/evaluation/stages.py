@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import compress
 from operator import eq
@@ -16,12 +16,11 @@ from holdfast.memory.evaluation.drift import bits_per_byte, kl_per_token
 from holdfast.memory.evaluation.pararel import COMPLETE
 from holdfast.memory.evaluation.probes import EverydayQuestion, Probe
 from holdfast.memory.evaluation.result import Measure
-from holdfast.memory.evaluation.scoring import evenly, fraction
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import LESSONS
 from holdfast.model.fetch import find
 from holdfast.streams.batches import FACTS_FILE
-from holdfast.streams.item import bare, says
+from holdfast.streams.item import bare, evenly, says
 
 _TIMED = 20  # questions
 _DRIFT = 80  # replies over which KL is averaged
@@ -29,6 +28,7 @@ _DRIFT = 80  # replies over which KL is averaged
 Measures = dict[str, Measure]
 # A stage's measures, and the answer to each question as JSON values.
 StageResult = tuple[Measures, list[dict[str, Any]]]
+Stages = Mapping[str, Callable[[Report], StageResult]]
 # A question, the answer that counts, and the number of the fact that it is about.
 Asked = tuple[str, str, int]
 
@@ -39,7 +39,7 @@ def stages(
     probes: Sequence[Probe],
     everyday: Sequence[EverydayQuestion],
     limit: int | None,
-) -> dict[str, Callable[[Report], StageResult]]:
+) -> Stages:
     """The stages by name, in order; limit: the most questions of each kind."""
     numbered = [(probe, sides.place(probe.question)) for probe in probes]
     taught = [(probe.question, probe.answer, place) for probe, place in numbered]
@@ -214,6 +214,11 @@ def costs(memory: Memory, sides: Sides, questions: Sequence[str], report: Report
         "model_bytes": Measure(None, model, model, model),
     }
     return measures, []
+
+
+def fraction(verdicts: Sequence[bool]) -> float | None:
+    """The fraction of verdicts that are true; None if there are none."""
+    return sum(verdicts) / len(verdicts) if verdicts else None
 
 
 def part(report: Report, number: int, count: int) -> Report:
