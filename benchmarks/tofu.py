@@ -30,13 +30,12 @@ from holdfast.core.seeding import derive
 from holdfast.memory.batch import learn_batch
 from holdfast.memory.engine import Adapter, Engine
 from holdfast.memory.evaluation.measure import sides_of
-from holdfast.streams.item import evenly
 from holdfast.memory.forgetting import forget
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import Gone, read_lesson, without
 from holdfast.model.adapter import State
 from holdfast.streams.batches import fact_key
-from holdfast.streams.item import Item, says
+from holdfast.streams.item import Item, evenly, says
 
 WRONG, SAMPLE = 5, 100  # wrong answers per question; questions in other words, at most
 PARTS = ("right", "probability", "truth")  # the parts of TOFU's model utility

@@ -23,9 +23,8 @@ from holdfast.evaluation.text import everyday_passages
 from holdfast.integrations.hf_trainer import with_anchors
 from holdfast.memory.evaluation.drift import text_bits
 from holdfast.memory.evaluation.probes import everyday_questions
-from holdfast.streams.item import evenly
 from holdfast.streams import StreamConfig, load_stream
-from holdfast.streams.item import says
+from holdfast.streams.item import evenly, says
 
 METHODS: dict[str, tuple[list[str], str]] = {
     "SFTTrainer alone": ([], "shared"),

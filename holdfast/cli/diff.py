@@ -48,8 +48,8 @@ def diff(
         from holdfast.memory.changes import after_lesson, now
         from holdfast.memory.changes import changes as compare
         from holdfast.memory.evaluation.probes import everyday_questions
-        from holdfast.streams.item import evenly
         from holdfast.memory.memory import Memory
+        from holdfast.streams.item import evenly
 
     open_memory = Memory if facts_only else opened_memory
     first = open_memory(memory)

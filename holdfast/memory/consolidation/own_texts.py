@@ -54,17 +54,24 @@ class OwnTextSettings:
 
 
 @dataclass(frozen=True)
-class OwnText:
-    """kind: ``short``, ``named``, ``chats`` or ``replaced`` (of run.py); question: token ids after
-    the prefix; answer: those after the invocation, with the end if it came within the limit.
+class Turn:
+    """Token ids: of a question after the prefix, and of its answer after the invocation.
+
+    kind: ``short``, ``named``, ``chats`` or ``replaced`` (of run.py) of an own text, else ``fact``;
+    the answer of an own text has the end token if that came within the limit.
     """
 
-    kind: str
+    kind: str = field(compare=False)
     question: tuple[int, ...]
     answer: tuple[int, ...]
 
+    @property
+    def length(self) -> int:
+        """The number of tokens."""
+        return len(self.question) + len(self.answer)
 
-def bare_question(form: ChatForm, text: OwnText) -> tuple[int, ...]:
+
+def bare_question(form: ChatForm, text: Turn) -> tuple[int, ...]:
     """The tokens of a text's question, without the end of the user's turn."""
     return text.question[: len(text.question) - len(form.user_end)]
 
@@ -77,7 +84,7 @@ class _Part:
 
     wanted: int = 0
     questions: list[tuple[str, list[int]]] = field(default_factory=list)
-    texts: list[OwnText] = field(default_factory=list)
+    texts: list[Turn] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -92,15 +99,14 @@ class _Wanted:
 def own_texts(
     reader: PromptReader,
     fingerprint: str,
-    settings: OwnTextSettings | None = None,
+    settings: OwnTextSettings,
     report: Report = lambda *_: None,
-) -> list[OwnText]:
+) -> list[Turn]:
     """The texts of a model, from the cache or written now; no adapter may act.
 
     A call after a kill continues behind the last batch in the cache. fingerprint: of the model;
     report(done, total): texts. Raises HoldfastError if the cache cannot be written.
     """
-    settings = settings or OwnTextSettings()
     form = reader.form
     template = [form.prefix, form.user_end, form.invocation]
     key = sha256_of([_VERSION, asdict(settings), _BEGINNINGS, template])[:8]
@@ -148,12 +154,12 @@ def _parts(settings: OwnTextSettings) -> list[list[_Wanted]]:
     return parts
 
 
-def _read(path: Path) -> tuple[list[OwnText], int, _Part]:
+def _read(path: Path) -> tuple[list[Turn], int, _Part]:
     """The cached texts of whole parts, how many parts, and the next part; empty if damaged."""
 
-    def texts_of(rows: Sequence[Any]) -> list[OwnText]:
+    def texts_of(rows: Sequence[Any]) -> list[Turn]:
         return [
-            OwnText(str(row["kind"]), tuple(row["question"]), tuple(row["answer"])) for row in rows
+            Turn(str(row["kind"]), tuple(row["question"]), tuple(row["answer"])) for row in rows
         ]
 
     try:
@@ -194,7 +200,7 @@ def _write(
         longest = limit(group[-1][0])  # chats come last and may be longer
         answers = reply_tokens(reader, [question for _, question in group], longest)
         for (kind, question), answer in zip(group, answers, strict=True):
-            begun.texts.append(OwnText(kind, tuple(question), tuple(answer[: limit(kind)])))
+            begun.texts.append(Turn(kind, tuple(question), tuple(answer[: limit(kind)])))
         keep(len(group))
 
 

@@ -12,7 +12,7 @@ at every token, so it can be merged into the model.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -20,11 +20,11 @@ import torch
 from holdfast.anchors.divergences import divergence
 from holdfast.backbone.load import bfloat16_pays
 from holdfast.core.seeding import derive, generator
-from holdfast.memory.consolidation.own_answers import Turn, UntouchedAnswers, answers_behind, passes
-from holdfast.memory.consolidation.own_texts import OwnText, OwnTextSettings
+from holdfast.memory.consolidation.own_texts import OwnTextSettings, Turn
 from holdfast.memory.consolidation.steps import Steps, StepSettings, choose_wording
 from holdfast.model.adapter import adapted, factors, reset
-from holdfast.model.reading import PromptReader
+from holdfast.model.layers import shallow
+from holdfast.model.reading import UNREAD, AnswerLogits, PromptReader
 
 _KINDS = ("short", "named", "replaced", "chats")  # of own texts
 _BFLOAT16 = "bfloat16"
@@ -52,12 +52,57 @@ class ConsolidationSettings(StepSettings):
     )
 
 
-@dataclass(frozen=True)
-class RehearsalFact:
-    """A fact's token ids. questions: the taught one first, then other wordings, corruptions."""
+def answers_behind(reader: PromptReader, turns: Sequence[Turn]) -> AnswerLogits:
+    """Logits at the answers, in one pass; an adapter that acts reads the questions too."""
+    behind = [[*turn.question, *reader.form.invocation] for turn in turns]
+    return reader.answer_logits([UNREAD] * len(turns), [turn.answer for turn in turns], behind)
 
-    answer: tuple[int, ...]
-    questions: tuple[tuple[int, ...], ...]
+
+def passes(turns: Iterable[Turn], tokens: int) -> Iterator[list[Turn]]:
+    """Group turns by length; a group has at most ``tokens`` tokens with padding, or one turn."""
+    group: list[Turn] = []
+    for turn in sorted(turns, key=lambda turn: turn.length):
+        if group and (len(group) + 1) * turn.length > tokens:
+            yield group
+            group = []
+        group.append(turn)
+    if group:
+        yield group
+
+
+class UntouchedAnswers:
+    """The untouched model's last hidden states at the answers of some turns."""
+
+    def __init__(
+        self,
+        reader: PromptReader,
+        turns: Iterable[Turn],
+        tokens: int,
+        report: Callable[[int, int], None] = lambda *_: None,
+    ) -> None:
+        """No adapter may act. tokens: the most in a pass; report(done, total): turns."""
+        self._model = reader.model
+        self._states: dict[Turn, torch.Tensor] = {}
+        read: list[torch.Tensor] = []
+        head = reader.model.get_output_embeddings()
+        turns = dict.fromkeys(turns)
+        with torch.no_grad(), head.register_forward_hook(lambda _, given, __: read.extend(given)):
+            for group in passes(turns, tokens):
+                answers_behind(reader, group)
+                states = read.pop()[0].split([len(turn.answer) for turn in group])
+                self._states |= zip(group, (part.clone() for part in states), strict=True)
+                report(len(self._states), len(turns))
+
+    @torch.no_grad()
+    def logits(self, turns: Sequence[Turn]) -> torch.Tensor:
+        """Logits [tokens, vocabulary] at the answers of some of the turns, one after another."""
+        states = torch.cat([self._states[turn] for turn in turns])
+        head = self._model.get_output_embeddings()
+        # The model without its layers, not the head alone: it may cap the logits behind the head.
+        with shallow(self._model, 0), head.register_forward_pre_hook(lambda *_: (states[None],)):
+            ids = torch.zeros(1, 1, dtype=torch.long, device=states.device)
+            logits: torch.Tensor = self._model(ids, use_cache=False).logits
+        return logits[0]
 
 
 class Rehearsal(Steps):
@@ -66,23 +111,21 @@ class Rehearsal(Steps):
     def __init__(
         self,
         reader: PromptReader,
-        facts: Sequence[RehearsalFact],
-        own: Mapping[str, Sequence[OwnText]],
+        facts: Sequence[Sequence[Turn]],
+        own: Sequence[Turn],
         settings: ConsolidationSettings,
         seed: int,
         report: Callable[[int, int], None] = lambda *_: None,
     ) -> None:
-        """own: texts by kind, as the settings name the kinds; the adapter's factors are reset.
+        """Reset the adapter's factors, and let the untouched model read its own texts once.
 
-        report(done, total): own texts that the untouched model has read, here and only once.
+        facts: of each the taught question first, then other wordings and corruptions;
+        report(done, total): own texts that are read.
         """
         reset(reader.model, generator(seed, "lora_A"))
         super().__init__(factors(reader.model), settings, len(facts), seed)
         self._reader, self._facts, self._settings = reader, facts, settings
-        self._own = {
-            kind: [Turn(text.question, text.answer) for text in own.get(kind, ())]
-            for kind in _KINDS
-        }
+        self._own = {kind: [turn for turn in own if turn.kind == kind] for kind in _KINDS}
         self._bfloat16 = next(reader.model.parameters()).dtype == torch.float32 and bfloat16_pays()
         turns = (turn for some in self._own.values() for turn in some)
         self._untouched = UntouchedAnswers(reader, turns, settings.tokens, report)
@@ -90,11 +133,8 @@ class Rehearsal(Steps):
     def advance(self) -> tuple[float, float]:
         """Make one step; return its mean cross-entropy of facts and KL on own texts, in nats."""
         draw = random.Random(derive(self.seed, "consolidation", self.step))
-        chosen = [self._facts[place] for place in self.fact_numbers()]
-        facts = [
-            Turn(choose_wording(fact.questions, self._settings.varied, draw), fact.answer)
-            for fact in chosen
-        ]
+        varied = self._settings.varied
+        facts = [choose_wording(self._facts[n], varied, draw) for n in self.fact_numbers()]
         own = [turn for kind in _KINDS for turn in self._drawn(kind, draw)]
         tokens = sum(len(turn.answer) for turn in own)
         cross_entropy = mean_kl = 0.0

@@ -29,17 +29,12 @@ from holdfast.memory.consolidation.names import (
     rival_names,
 )
 from holdfast.memory.consolidation.own_texts import (
-    OwnText,
-    OwnTextSettings,
+    Turn,
     bare_question,
     own_texts,
     reply_tokens,
 )
-from holdfast.memory.consolidation.rehearsal import (
-    ConsolidationSettings,
-    Rehearsal,
-    RehearsalFact,
-)
+from holdfast.memory.consolidation.rehearsal import ConsolidationSettings, Rehearsal
 from holdfast.memory.engine import Engine
 from holdfast.memory.library import KINDS, invented_name
 from holdfast.memory.memory import Told
@@ -77,17 +72,22 @@ def learn_adapter(
     ]
     corrupted = _corruptions(engine, facts, settings.corrupted)
     taught = [
-        RehearsalFact(
-            tuple(form.answer(fact.answer)),
-            tuple(tuple(form.question(text)) for text in (*fact.wordings, *others)),
-        )
+        [
+            Turn("fact", tuple(form.question(text)), tuple(form.answer(fact.answer)))
+            for text in (*fact.wordings, *others)
+        ]
         for fact, others in zip(facts, corrupted, strict=True)
     ]
     engine.attach_shape(engine.upper_layers(settings.start, settings.rank))
-    own: dict[str, list[OwnText]] = {}
-    for text in _own_texts(engine, settings.own, report):
-        own.setdefault(text.kind, []).append(text)
-    own["replaced"] = _answered(engine, _renamed_questions(engine, facts, seed), settings)
+    own = own_texts(
+        engine.reader, engine.fingerprint, settings.own, partial(report, "its own texts")
+    )
+    replaced = [form.question(text) for text in _renamed_questions(engine, facts, seed)]
+    replies = reply_tokens(engine.reader, replaced, settings.own.tokens)
+    own += [
+        Turn("replaced", tuple(question), tuple(answer))
+        for question, answer in zip(replaced, replies, strict=True)
+    ]
     run = Rehearsal(
         engine.reader, taught, own, settings, seed, partial(report, "reading its own texts")
     )
@@ -98,7 +98,7 @@ def learn_adapter(
     state = state_of(engine.reader.model, torch.bfloat16)
     load_state(engine.reader.model, state)
     with adapted(engine.reader.model), engine.reader.own_prefix():
-        readings = engine.reader.read([fact.questions[0] for fact in taught])
+        readings = engine.reader.read([wordings[0].question for wordings in taught])
         return state, engine.answers_given(readings, [fact.answer for fact in facts])
 
 
@@ -117,7 +117,9 @@ def learn_neurons(
     """
     model, form = engine.bare_model(), engine.form
     mlps = gated_mlps(model)
-    own = _own_texts(engine, settings.own, report)
+    own = own_texts(
+        engine.reader, engine.fingerprint, settings.own, partial(report, "its own texts")
+    )
     named = named_facts(engine, facts, _corruptions(engine, facts, settings.corrupted))
     identity = _identity(engine, facts, settings, seed)
     resumed = _read_progress(progress, identity)
@@ -153,7 +155,7 @@ def learn_neurons(
         return learned, engine.answers_given(readings, [fact.answer for fact in facts])
 
 
-def _as_plain_text(form: ChatForm, text: OwnText) -> list[int]:
+def _as_plain_text(form: ChatForm, text: Turn) -> list[int]:
     """The token ids of a question and its answer, written without a template."""
     tokenizer = form.tokenizer
     question = tokenizer.decode(bare_question(form, text))
@@ -165,10 +167,6 @@ def _as_plain_text(form: ChatForm, text: OwnText) -> list[int]:
 def _corruptions(engine: Engine, facts: Sequence[WordedFact], count: int) -> list[list[str]]:
     """At most ``count`` corruptions of each fact's wordings, without those that are too long."""
     return [list(filter(engine.limits.fits, corruptions(fact.wordings, count))) for fact in facts]
-
-
-def _own_texts(engine: Engine, settings: OwnTextSettings, report: Told) -> list[OwnText]:
-    return own_texts(engine.reader, engine.fingerprint, settings, partial(report, "its own texts"))
 
 
 def _identity(
@@ -225,15 +223,3 @@ def _renamed_questions(engine: Engine, facts: Sequence[WordedFact], seed: int) -
         if text is not None and engine.limits.fits(text):
             renamed.append(text)
     return renamed
-
-
-def _answered(
-    engine: Engine, texts: Sequence[str], settings: ConsolidationSettings
-) -> list[OwnText]:
-    """Questions with the untouched model's answers."""
-    questions = [engine.form.question(text) for text in texts]
-    answers = reply_tokens(engine.reader, questions, settings.own.tokens)
-    return [
-        OwnText("replaced", tuple(question), tuple(answer))
-        for question, answer in zip(questions, answers, strict=True)
-    ]

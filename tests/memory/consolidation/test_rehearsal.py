@@ -13,12 +13,12 @@ import torch.nn.functional as F
 
 from holdfast.core.seeding import derive
 from holdfast.memory.consolidation import rehearsal as module
-from holdfast.memory.consolidation.own_answers import Turn, UntouchedAnswers, answers_behind
-from holdfast.memory.consolidation.own_texts import OwnText
+from holdfast.memory.consolidation.own_texts import Turn
 from holdfast.memory.consolidation.rehearsal import (
     ConsolidationSettings,
     Rehearsal,
-    RehearsalFact,
+    UntouchedAnswers,
+    answers_behind,
 )
 from holdfast.memory.consolidation.steps import choose_wording
 from holdfast.model.adapter import adapted, attach, factors, shape_on, state_of
@@ -37,27 +37,23 @@ def reader_of(precision: torch.dtype = torch.float64) -> PromptReader:
     return reader
 
 
-def facts_for(reader: PromptReader) -> list[RehearsalFact]:
-    form = reader.form
+def turn(reader: PromptReader, kind: str, question: str, answer: str) -> Turn:
+    return Turn(kind, tuple(reader.form.question(question)), tuple(reader.form.answer(answer)))
+
+
+def facts_for(reader: PromptReader) -> list[list[Turn]]:
     return [
-        RehearsalFact(
-            tuple(form.answer(answer)),
-            (tuple(form.question(question)), tuple(form.question(question.lower()))),
-        )
+        [turn(reader, "fact", text, answer) for text in (question, question.lower())]
         for question, answer in [*MONDAY, *TUESDAY]
     ]
 
 
-def own_texts_for(reader: PromptReader) -> dict[str, list[OwnText]]:
-    def text(kind: str, question: str, answer: str) -> OwnText:
-        form = reader.form
-        return OwnText(kind, tuple(form.question(question)), tuple(form.answer(answer)))
-
-    return {
-        "short": [text("short", f"What is {name}?", f"{name} is") for name in "abcd"],
-        "named": [text("named", f"Where does Ann {name} live?", "far") for name in "pq"],
-        "chats": [text("chats", f"Tell of {name}", "long ago there was one") for name in "xyz"],
-    }
+def own_texts_for(reader: PromptReader) -> list[Turn]:
+    return [
+        *(turn(reader, "short", f"What is {name}?", f"{name} is") for name in "abcd"),
+        *(turn(reader, "named", f"Where does Ann {name} live?", "far") for name in "pq"),
+        *(turn(reader, "chats", f"Tell of {name}", "long ago there was one") for name in "xyz"),
+    ]
 
 
 def run_of(reader: PromptReader, settings: ConsolidationSettings, seed: int = 5) -> Rehearsal:
@@ -75,28 +71,25 @@ def test_a_step_minimizes_the_plain_loss(tokens: int) -> None:
         for lora_b in list(factors(reader.model).values())[1::2]:
             lora_b.copy_(torch.randn(lora_b.shape, generator=drawn) / 8)
     draw = random.Random(derive(5, "consolidation", 0))
-    chosen = [facts_for(reader)[place] for place in run.fact_numbers()]
-    asked = [choose_wording(fact.questions, settings.varied, draw) for fact in chosen]
+    facts = facts_for(reader)
+    asked = [choose_wording(facts[n], settings.varied, draw) for n in run.fact_numbers()]
     kinds = ("short", "named", "replaced", "chats")
     texts = [text for kind in kinds for text in run._drawn(kind, draw)]
     form = reader.form
 
-    def logits(question: tuple[int, ...], answer: tuple[int, ...]) -> torch.Tensor:
-        whole = [*form.prefix, *question, *form.invocation, *answer[:-1]]
-        rows: torch.Tensor = reader.model(torch.tensor([whole])).logits[0, -len(answer) :]
+    def logits(turn: Turn) -> torch.Tensor:
+        whole = [*form.prefix, *turn.question, *form.invocation, *turn.answer[:-1]]
+        rows: torch.Tensor = reader.model(torch.tensor([whole])).logits[0, -len(turn.answer) :]
         return rows
 
     with torch.no_grad():
-        teacher = [logits(text.question, text.answer) for text in texts]
+        teacher = list(map(logits, texts))
     with adapted(reader.model):
-        fits = [
-            F.cross_entropy(logits(question, fact.answer), torch.tensor(fact.answer))
-            for question, fact in zip(asked, chosen, strict=True)
-        ]
+        fits = [F.cross_entropy(logits(turn), torch.tensor(turn.answer)) for turn in asked]
         apart = []
         for text, before in zip(texts, teacher, strict=True):
             p = before.softmax(1)
-            q = logits(text.question, text.answer).softmax(1)
+            q = logits(text).softmax(1)
             apart.append((p * (p.log() - q.log())).sum(1))
         fit, kl = torch.stack(fits).mean(), torch.cat(apart).mean()
         total = fit + settings.weight * kl
@@ -190,8 +183,7 @@ def test_a_model_in_double_precision_stays_there(monkeypatch: pytest.MonkeyPatch
 def test_what_it_said_is_what_it_says() -> None:
     """Also where a model does something behind its head, such as a cap on logits."""
     reader = reader_of()
-    texts = [text for kind in own_texts_for(reader).values() for text in kind]
-    turns = [Turn(text.question, text.answer) for text in texts]
+    turns = own_texts_for(reader)
 
     def cap(_: object, __: object, out: Any) -> Any:
         out.logits = 3 * torch.tanh(out.logits / 3)
