@@ -34,8 +34,7 @@ def consolidate(
     require_memory(memory)
     with loading():
         from holdfast.memory.consolidation.consolidate import consolidate as learn_all
-        from holdfast.memory.consolidation.name_neurons import NeuronSettings
-        from holdfast.memory.consolidation.rehearsal import ConsolidationSettings
+        from holdfast.memory.consolidation.rehearsal import ConsolidationSettings, NeuronSettings
 
     opened = opened_memory(memory, load=True)
     try:

@@ -13,8 +13,7 @@ from holdfast.core.file_checks import remove_unfinished
 from holdfast.core.files import FOR_EVER, lock_directory
 from holdfast.core.seeding import derive
 from holdfast.memory.batch import Looks, facts_of, questions_on_file
-from holdfast.memory.consolidation.name_neurons import NeuronSettings
-from holdfast.memory.consolidation.rehearsal import ConsolidationSettings
+from holdfast.memory.consolidation.rehearsal import ConsolidationSettings, NeuronSettings
 from holdfast.memory.consolidation.run import learn_adapter, learn_neurons
 from holdfast.memory.engine import Engine
 from holdfast.memory.listing import PARTS

@@ -1,10 +1,16 @@
-"""The names in taught questions: where they end, and texts in which no neuron may fire."""
+"""The names in taught questions, and the neurons that fire where these end.
+
+At the last token of a name, in the MLPs of the lower layers, a model looks up what it knows about
+the named thing (Meng et al. 2022, 2202.05262). So every name gets one neuron in each of these
+layers. Where it fires is computed from what the MLPs read; what it adds is trained.
+"""
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,11 +21,18 @@ from holdfast.memory.batch import WordedFact
 from holdfast.memory.engine import Engine
 from holdfast.memory.library import ENTITY, KINDS, invented_name, relations
 from holdfast.memory.words import name_in, name_span, replace_name
+from holdfast.model.neurons import FIRES, detectors, mlp_inputs
+from holdfast.model.reading import PromptReader
 
 _NEAREST = 6  # tokens nearest to a last word
 _PLACES = 3  # texts before each last word
 _LEAST_BEFORE, _MOST_BEFORE = 2, 12  # tokens of such a text
 _SURE = 0.6  # the probability of a relation
+_READ = 64  # texts at once
+# How many tokens of ordinary weight these count as: the end of a name that ends like a taught one,
+# a name's last word in other text, a token of text without a template.
+RIVAL, LAST_WORD, _ALONE = 100.0, 10.0, 3.0
+Report = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -183,3 +196,67 @@ def last_words(
                 before = text[: draw.randint(_LEAST_BEFORE, most)]
                 placed.append(NamedQuestion((*before, *tokens), len(before) + len(tokens) - 1))
     return placed
+
+
+def detectors_of_names(
+    reader: PromptReader,
+    mlps: Sequence[str],
+    facts: Sequence[NamedFact],
+    rivals: Sequence[tuple[NamedQuestion, float]],
+    texts: Iterable[Sequence[int]],
+    alone: Iterable[Sequence[int]],
+    report: Report = lambda *_: None,
+) -> dict[str, torch.Tensor]:
+    """Make a neuron in each MLP for each name: gates and ups, and downs of zeros, [names, d].
+
+    rivals: texts at whose ``end`` no neuron should fire, and how many tokens that one counts as;
+    texts: token ids after the prefix, at which no neuron should fire; alone: the same without the
+    prefix, each token of which counts as three. The prefix counts once for every text after it. Ups
+    are scaled so that a down of ones adds as much as the residual stream holds. report: texts read.
+    """
+    asked = [(question, fact.name) for fact in facts for question in fact.questions]
+    size = reader.model.config.get_text_config().hidden_size
+    names = 1 + max(fact.name for fact in facts)
+    moments = {mlp: torch.zeros(size, size, dtype=torch.float64) for mlp in mlps}
+    sums = {mlp: torch.zeros(size, dtype=torch.float64) for mlp in mlps}
+    name_sums = {mlp: torch.zeros(names, size, dtype=torch.float64) for mlp in mlps}
+    name_counts = torch.zeros(names, 1, dtype=torch.float64)
+    behind = [question.tokens for question, _ in [*asked, *rivals]] + list(map(tuple, texts))
+    others = [reader.form.prefix, *map(tuple, alone)]
+    squares: list[torch.Tensor] = []
+    texts_read = itertools.count(1)
+
+    def add(inputs: dict[str, torch.Tensor], times: float = 1.0) -> None:
+        for mlp, read in inputs.items():
+            wide = read.double()
+            moments[mlp] += times * wide.t() @ wide
+            sums[mlp] += times * wide.sum(0)
+
+    def take(place: int, inputs: dict[str, torch.Tensor], residual: torch.Tensor) -> None:
+        squares.append(residual.square().mean(1))
+        add(inputs)
+        rival = place - len(asked)
+        if rival < 0:
+            question, name = asked[place]
+            name_counts[name] += 1
+            for mlp, read in inputs.items():
+                name_sums[mlp][name] += read[question.end]
+        elif rival < len(rivals):
+            question, times = rivals[rival]
+            end = slice(question.end, question.end + 1)
+            add({mlp: read[end] for mlp, read in inputs.items()}, times - 1)
+        report(next(texts_read), len(behind) + len(others))
+
+    def take_alone(place: int, inputs: dict[str, torch.Tensor], _: torch.Tensor) -> None:
+        add(inputs, _ALONE if place else len(behind))
+        report(next(texts_read), len(behind) + len(others))
+
+    mlp_inputs(reader, mlps, behind, take, _READ)
+    scale = torch.cat(squares).median().sqrt()
+    mlp_inputs(reader, mlps, others, take_alone, _READ, alone=True)
+    neurons = {}
+    for mlp in mlps:
+        gate, up = detectors(moments[mlp], sums[mlp], name_sums[mlp] / name_counts)
+        neurons[f"{mlp}.gate"], neurons[f"{mlp}.up"] = gate.float(), (scale / FIRES * up).float()
+        neurons[f"{mlp}.down"] = torch.zeros(names, size)
+    return neurons

@@ -1,33 +1,62 @@
-"""Train one adapter to answer all facts and to keep the model's answers in its own texts.
+"""Train an adapter, or neurons, to answer all facts: what a step minimizes, and the state to keep.
 
-A step minimizes, over some facts and some of the model's own texts,
+A step of an adapter minimizes, over some facts and some of the model's own texts,
 
     mean over facts of the cross-entropy of the answer
         + weight * mean over the own texts' answer tokens of KL(untouched || adapted);
 
 the second term is eq. app-function-loss at temperature 1 on self-written replay. The adapter acts
-at every token, so it can be merged into the model.
+at every token, so it can be merged into the model. A step of neurons minimizes the first term
+alone: they fire in no other text, so nothing has to protect it.
+
+Every draw follows from the seed and the step's number, so a run that was killed continues from its
+last state to the same bits.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch
 
 from holdfast.anchors.divergences import divergence
 from holdfast.backbone.load import bfloat16_pays
 from holdfast.core.seeding import derive, generator
+from holdfast.memory.consolidation.names import NamedFact
 from holdfast.memory.consolidation.own_texts import OwnTextSettings, Turn
-from holdfast.memory.consolidation.steps import Steps, StepSettings, choose_wording
 from holdfast.model.adapter import adapted, factors, reset
 from holdfast.model.layers import shallow
-from holdfast.model.reading import UNREAD, AnswerLogits, PromptReader
+from holdfast.model.neurons import Neurons, acting
+from holdfast.model.reading import UNREAD, AnswerLogits, PromptReader, Reading
 
+_WARMUP = 10  # steps
 _KINDS = ("short", "named", "replaced", "chats")  # of own texts
 _BFLOAT16 = "bfloat16"
+_Worded = TypeVar("_Worded")
+
+
+@dataclass(frozen=True)
+class StepSettings:
+    """Settings of every run, into an adapter or into neurons.
+
+    lr: AdamW's, which falls to ``floor`` of it along half a cosine; facts: in a step; varied: the
+    probability that a step takes another wording than the taught one; corrupted: the most
+    corruptions of a fact's wordings; visits: how often each fact is taken; least: the fewest steps;
+    own: the model's own texts.
+    """
+
+    lr: float = 7e-4
+    floor: float = 0.05
+    facts: int = 32
+    varied: float = 0.7
+    corrupted: int = 16
+    visits: int = 240
+    least: int = 60
+    own: OwnTextSettings = field(default_factory=OwnTextSettings)
 
 
 @dataclass(frozen=True)
@@ -50,6 +79,101 @@ class ConsolidationSettings(StepSettings):
     own: OwnTextSettings = field(
         default_factory=lambda: OwnTextSettings(short=4096, named=512, chats=128, tokens=24)
     )
+
+
+@dataclass(frozen=True)
+class NeuronSettings(StepSettings):
+    """How facts are learned into neurons.
+
+    lr: in units of the residual stream; begin, end: the layers between these fractions of the
+    decoder get neurons.
+    """
+
+    lr: float = 0.04
+    floor: float = 0.1
+    facts: int = 24
+    visits: int = 60
+    begin: float = 0.1
+    end: float = 0.34
+
+
+class Steps:
+    """Parameters that AdamW trains, in steps of some facts each.
+
+    step: how many steps are made; steps: how many there are.
+    """
+
+    def __init__(
+        self,
+        parameters: Mapping[str, torch.Tensor],
+        settings: StepSettings,
+        facts: int,
+        seed: int,
+        betas: tuple[float, float] = (0.9, 0.999),
+    ) -> None:
+        """parameters: by name, trained in place; facts: their number."""
+        self.parameters = dict(parameters)
+        self._count, self.seed = facts, seed
+        self._lr, self._floor = settings.lr, settings.floor
+        self._size = min(settings.facts, facts)
+        self.step = 0
+        self.steps = max(settings.least, math.ceil(facts * settings.visits / self._size))
+        self._optimizer = torch.optim.AdamW(
+            list(self.parameters.values()), lr=settings.lr, betas=betas, weight_decay=0.0
+        )
+
+    def fact_numbers(self) -> list[int]:
+        """The numbers of this step's facts, from a new random order of all facts in each epoch."""
+        facts: list[int] = []
+        while missing := self._size - len(facts):
+            epoch, begin = divmod(self.step * self._size + len(facts), self._count)
+            order = list(range(self._count))
+            random.Random(derive(self.seed, "epoch", epoch)).shuffle(order)
+            facts += order[begin : begin + missing]
+        return facts
+
+    def begin_step(self) -> None:
+        """Set the learning rate and clear the gradients."""
+        warmup = min(1.0, (self.step + 1) / _WARMUP)
+        decay = (1 + math.cos(math.pi * self.step / self.steps)) / 2
+        for group in self._optimizer.param_groups:
+            group["lr"] = self._lr * warmup * (self._floor + (1 - self._floor) * decay)
+        self._optimizer.zero_grad(set_to_none=True)
+
+    def end_step(self) -> None:
+        """Update the parameters by their gradients, and count the step."""
+        self._optimizer.step()
+        self.step += 1
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The parameters by name, and AdamW's moments of them as ``.mean`` and ``.square``."""
+        tensors: dict[str, torch.Tensor] = {}
+        for name, parameter in self.parameters.items():
+            tensors[name] = parameter.detach().clone()
+            if state := self._optimizer.state.get(parameter):
+                tensors[f"{name}.mean"] = state["exp_avg"].clone()
+                tensors[f"{name}.square"] = state["exp_avg_sq"].clone()
+        return tensors
+
+    def resume(self, step: int, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Continue from the :meth:`tensors` after ``step`` steps; KeyError if one is missing."""
+        with torch.no_grad():
+            for name, parameter in self.parameters.items():
+                parameter.copy_(tensors[name])
+                if step:
+                    self._optimizer.state[parameter] = {
+                        "step": torch.tensor(float(step)),
+                        "exp_avg": tensors[f"{name}.mean"].clone(),
+                        "exp_avg_sq": tensors[f"{name}.square"].clone(),
+                    }
+        self.step = step
+
+
+def choose_wording(questions: Sequence[_Worded], varied: float, draw: random.Random) -> _Worded:
+    """The first question, or with probability ``varied`` one of the others, if there are any."""
+    if len(questions) > 1 and draw.random() < varied:
+        return draw.choice(questions[1:])
+    return questions[0]
 
 
 def answers_behind(reader: PromptReader, turns: Sequence[Turn]) -> AnswerLogits:
@@ -171,3 +295,54 @@ class Rehearsal(Steps):
         """Continue as :class:`Steps` does, in the precision in which the run began."""
         super().resume(step, tensors)
         self._bfloat16 = bool(tensors.get(_BFLOAT16, False))
+
+
+class NeuronRehearsal(Steps):
+    """A run that trains the downs of neurons on facts, a step at a time."""
+
+    def __init__(
+        self,
+        reader: PromptReader,
+        facts: Sequence[NamedFact],
+        neurons: Neurons,
+        settings: NeuronSettings,
+        seed: int,
+    ) -> None:
+        """neurons: gates and ups, which stay as they are, and downs, of which a copy is trained."""
+        downs = {
+            name: tensor.clone().requires_grad_()
+            for name, tensor in neurons.items()
+            if name.endswith(".down")
+        }
+        super().__init__(downs, settings, len(facts), seed, (0.9, 0.99))
+        self._reader, self._facts, self._varied = reader, facts, settings.varied
+        self.neurons = {**neurons, **downs}
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The tensors of :class:`Steps`, and the gates and ups."""
+        return {**self.neurons, **super().tensors()}
+
+    def advance(self) -> float:
+        """Make one step; return the mean cross-entropy of its facts' answers, in nats."""
+        draw = random.Random(derive(self.seed, "neurons", self.step))
+        chosen = [self._facts[place] for place in self.fact_numbers()]
+        asked = [
+            choose_wording((*fact.questions, *fact.corrupted), self._varied, draw)
+            for fact in chosen
+        ]
+        readings = self._reader.read([text.tokens[: max(1, text.end)] for text in asked])
+        before = [_until(reading, text.end) for reading, text in zip(readings, asked, strict=True)]
+        behind = [[*text.tokens[text.end :], *self._reader.form.invocation] for text in asked]
+        self.begin_step()
+        with acting(self._reader.model, self.neurons):
+            answers = [fact.answer for fact in chosen]
+            loss = self._reader.answer_logits(before, answers, behind).losses().mean()
+        loss.backward()
+        self.end_step()
+        return loss.item()
+
+
+def _until(reading: Reading, end: int) -> Reading:
+    """The reading of a prompt's first ``end`` tokens."""
+    layers = tuple((keys[:, :end], values[:, :end]) for keys, values in reading.layers)
+    return Reading(reading.tokens[:end], layers)

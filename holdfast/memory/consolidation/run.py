@@ -15,26 +15,22 @@ import torch
 from holdfast.core.config import sha256_of
 from holdfast.core.seeding import derive
 from holdfast.memory.batch import WordedFact
-from holdfast.memory.consolidation.name_neurons import (
+from holdfast.memory.consolidation.names import (
     LAST_WORD,
     RIVAL,
-    NeuronRehearsal,
-    NeuronSettings,
     detectors_of_names,
-)
-from holdfast.memory.consolidation.names import (
     last_words,
     named_facts,
     related_wordings,
     rival_names,
 )
-from holdfast.memory.consolidation.own_texts import (
-    Turn,
-    bare_question,
-    own_texts,
-    reply_tokens,
+from holdfast.memory.consolidation.own_texts import Turn, bare_question, own_texts, reply_tokens
+from holdfast.memory.consolidation.rehearsal import (
+    ConsolidationSettings,
+    NeuronRehearsal,
+    NeuronSettings,
+    Rehearsal,
 )
-from holdfast.memory.consolidation.rehearsal import ConsolidationSettings, Rehearsal
 from holdfast.memory.engine import Engine
 from holdfast.memory.library import KINDS, invented_name
 from holdfast.memory.memory import Told

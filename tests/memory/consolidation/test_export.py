@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 import torch
 from peft import PeftModel
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from holdfast.core.errors import HoldfastError
 from holdfast.exports import memory as module
 from holdfast.exports.memory import export_memory
 from holdfast.memory.batch import WordedFact
-from holdfast.memory.consolidation import name_neurons, run
+from holdfast.memory.consolidation import rehearsal, run
 from holdfast.memory.consolidation.consolidate import ConsolidationOutcome, consolidate
-from holdfast.memory.consolidation.name_neurons import NeuronSettings
 from holdfast.memory.consolidation.names import NamedFact, NamedQuestion
+from holdfast.memory.consolidation.rehearsal import NeuronSettings
 from holdfast.memory.engine import Engine
 from holdfast.memory.evaluation.asking import Sides
 from holdfast.memory.evaluation.measure import evaluate
@@ -222,10 +222,12 @@ def test_what_is_exported_is_measured_alone(both: Path, whole: Path) -> None:
     assert of_adapter.identity != of_neurons.identity
 
 
-def test_the_adapter_is_measured_as_what_is_exported_reads(whole: Path, merged: Path) -> None:
-    """It acts at every token, the common prefix included; outside it is the untouched model's."""
-    written = AutoModelForCausalLM.from_pretrained(merged).eval()
-    memory = Memory(whole)
+@pytest.mark.parametrize("kind", ["adapter", "neurons"])
+def test_weights_are_measured_as_what_is_exported_reads(
+    kind: str, whole: Path, merged: Path, both: Path
+) -> None:
+    """They act at every token, the common prefix included; outside it is the untouched model's."""
+    memory = Memory(both if kind == "neurons" else whole)
     engine, (question, answer) = memory.engine(), FACTS[0]
     form, reader = engine.form, engine.reader
     tokens = form.answer(answer)
@@ -236,41 +238,21 @@ def test_the_adapter_is_measured_as_what_is_exported_reads(whole: Path, merged: 
         logits: torch.Tensor = model(torch.tensor([[*asked, *tokens[:-1]]])).logits
         return logits[0, len(asked) - 1 :]
 
-    sides = Sides(engine, memory.learned_answerer())
+    neurons, model = None, AutoModelForCausalLM.from_pretrained(merged).eval()
+    if kind == "neurons":
+        drawn, model = torch.Generator().manual_seed(3), reader.model
+        neurons = {
+            f"{mlp}.{part}": torch.randn(2, 64, generator=drawn) / 4
+            for mlp in gated_mlps(engine.bare_model())
+            for part in PARTS
+        }
+    sides = Sides(engine, memory.learned_answerer(), neurons)
     with torch.no_grad(), sides.acting([question]) as readings:
-        adapted = reader.answer_logits(readings, [tokens]).logits
-    torch.testing.assert_close(adapted, plain(written), rtol=0, atol=1e-4)
+        acting, expected = reader.answer_logits(readings, [tokens]).logits, plain(model)
+    torch.testing.assert_close(acting, expected, rtol=0, atol=1e-4)
     untouched = reader.answer_logits(reader.read([form.question(question)]), [tokens]).logits
     torch.testing.assert_close(untouched, plain(reader.model), rtol=0, atol=1e-4)
-    assert (untouched - adapted).abs().max() > 0.1
-
-
-def test_neurons_are_measured_as_what_is_exported_reads(both: Path) -> None:
-    """They act at every token, the common prefix included; outside it is the untouched model's."""
-    memory = Memory(both)
-    engine, (question, answer) = memory.engine(), FACTS[0]
-    form, reader = engine.form, engine.reader
-    drawn = torch.Generator().manual_seed(3)
-    neurons = {
-        f"{mlp}.{part}": torch.randn(2, 64, generator=drawn) / 4
-        for mlp in gated_mlps(engine.bare_model())
-        for part in PARTS
-    }
-    sides = Sides(engine, memory.learned_answerer(), neurons)
-    tokens = form.answer(answer)
-    asked = [*form.prefix, *form.question(question), *form.invocation]
-
-    @torch.no_grad()
-    def plain() -> torch.Tensor:
-        logits: torch.Tensor = reader.model(torch.tensor([[*asked, *tokens[:-1]]])).logits
-        return logits[0, len(asked) - 1 :]
-
-    with torch.no_grad(), sides.acting([question]) as readings:
-        widened, expected = reader.answer_logits(readings, [tokens]).logits, plain()
-    torch.testing.assert_close(widened, expected, rtol=0, atol=1e-4)
-    untouched = reader.answer_logits(reader.read([form.question(question)]), [tokens]).logits
-    torch.testing.assert_close(untouched, plain(), rtol=0, atol=1e-4)
-    assert (untouched - widened).abs().max() > 0.1
+    assert (untouched - acting).abs().max() > 0.1
 
 
 def test_one_file_is_asked_by_llama_cpp(both: Path, tmp_path: Path) -> None:
@@ -323,17 +305,17 @@ def test_neurons_by_the_command_beside_the_lessons(
     place, straight, again = copied(), copied(), []
     before = adapters(place)
     short = replace(NEURONS, least=4, visits=1)
-    monkeypatch.setattr(name_neurons, "NeuronSettings", lambda: short)
+    monkeypatch.setattr(rehearsal, "NeuronSettings", lambda: short)
     consolidate(Memory(straight), short)
-    advance = name_neurons.NeuronRehearsal.advance
+    advance = rehearsal.NeuronRehearsal.advance
 
-    def killed(self: name_neurons.NeuronRehearsal) -> float:
+    def killed(self: rehearsal.NeuronRehearsal) -> float:
         if self.step == 2 and not again:
             again.append(self.neurons)
             raise KeyboardInterrupt
         return advance(self)
 
-    monkeypatch.setattr(name_neurons.NeuronRehearsal, "advance", killed)
+    monkeypatch.setattr(rehearsal.NeuronRehearsal, "advance", killed)
     result = holdfast("consolidate", place, "--neurons")
     assert result.status == 130 and "what was learned is kept" in result.err
     assert again and adapters(place) == before
@@ -366,16 +348,8 @@ def test_one_lesson_needs_no_consolidation(
 def test_what_answers_otherwise_is_not_exported(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An adapter of zeros is written; the check notices, and nothing is left."""
-    write = module._write_adapter
-
-    def empty(folder: Path, *arguments: Any) -> None:
-        write(folder, *arguments)
-        file = folder / "adapter_model.safetensors"
-        tensors = {name: torch.zeros_like(tensor) for name, tensor in load_file(file).items()}
-        save_file(tensors, file, metadata={"format": "pt"})
-
-    monkeypatch.setattr(module, "_write_adapter", empty)
+    """An adapter is written that was never filled; the check notices, and nothing is left."""
+    monkeypatch.setattr(module, "load_state", lambda *_: None)
     with pytest.raises(HoldfastError, match="out: 5 of 5 facts are answered otherwise") as caught:
         export_memory(whole, "peft", tmp_path / "out")
     assert "\n" not in str(caught.value) and not (tmp_path / "out").exists()

@@ -14,16 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from holdfast.core.seeding import derive
-from holdfast.memory.consolidation.name_neurons import (
-    NeuronRehearsal,
-    NeuronSettings,
-    detectors_of_names,
-)
-from holdfast.memory.consolidation.names import (
-    NamedFact,
-    NamedQuestion,
-)
-from holdfast.memory.consolidation.steps import choose_wording
+from holdfast.memory.consolidation.names import NamedFact, NamedQuestion, detectors_of_names
+from holdfast.memory.consolidation.rehearsal import NeuronRehearsal, NeuronSettings, choose_wording
 from holdfast.model.chat import chat_form
 from holdfast.model.neurons import FIRES, PARTS, acting, detectors, gated_mlps, mlp_inputs
 from holdfast.model.reading import PromptReader

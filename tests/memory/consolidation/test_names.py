@@ -22,6 +22,7 @@ from holdfast.model.chat import chat_form
 from holdfast.model.reading import PromptReader
 from tests.model.chat_models import chat_llama, chat_tokenizer, exact
 
+FORM = chat_form(chat_tokenizer())
 # Questions, and the words of what they name.
 OWNED: dict[str, dict[str, float]] = {
     "Who owns Moppet the Third?": {"moppet": 1.0, "the": 1.0, "third": 1.0},
@@ -30,12 +31,13 @@ OWNED: dict[str, dict[str, float]] = {
 }
 
 
-def looks_of(texts: list[str]) -> list[Any]:
-    return [SimpleNamespace(names=OWNED[text]) for text in texts]
+def engine_of(names: dict[str, dict[str, float]] = OWNED, **more: Any) -> Engine:
+    """An engine that sees these names in questions. more: its other parts."""
 
+    def looks(texts: list[str]) -> list[Any]:
+        return [SimpleNamespace(names=names[text]) for text in texts]
 
-def reader_of() -> PromptReader:
-    return PromptReader(exact(chat_llama()), chat_form(chat_tokenizer()))
+    return cast(Engine, SimpleNamespace(**{"form": FORM, "looks": looks, **more}))
 
 
 def test_where_a_name_ends() -> None:
@@ -47,12 +49,7 @@ def test_where_a_name_ends() -> None:
         "İİİİ, who mends Wim's kettle?": {"wim": 1.0},  # longer in small letters
         "Who?": {},
     }
-
-    def looks(texts: list[str]) -> list[Any]:
-        return [SimpleNamespace(names=names[text]) for text in texts]
-
-    form = chat_form(chat_tokenizer())
-    engine = cast(Engine, SimpleNamespace(form=form, looks=looks))
+    engine = engine_of(names)
     first, *others, alone = names
     facts = [
         WordedFact("a", "Ann", [first, *others], 1),
@@ -62,14 +59,14 @@ def test_where_a_name_ends() -> None:
     named = named_facts(engine, facts, [()] * 3)
     assert [fact.name for fact in named] == [0, 1, 0]
     ends = [
-        text[: form.spans(text)[question.end][1]]
+        text[: FORM.spans(text)[question.end][1]]
         for text, question in zip([first, *others], named[0].questions, strict=True)
     ]
     assert ends == ["Who mends Wim", "wim", "Who mends the kettle of Otto", "İİİİ, who mends Wim"]
-    assert named[1].questions[0].end == len(form.spans(alone)) - 1
+    assert named[1].questions[0].end == len(FORM.spans(alone)) - 1
     (fact,) = named_facts(engine, [facts[2]], [corruptions([first], 20)])
     assert fact.questions == named[2].questions
-    texts = [form.tokenizer.decode(text.tokens[: text.end + 1]) for text in fact.corrupted]
+    texts = [FORM.tokenizer.decode(text.tokens[: text.end + 1]) for text in fact.corrupted]
     assert len(texts) > 5 and all(text.endswith("Wim") for text in texts)
 
 
@@ -81,16 +78,11 @@ def test_a_name_is_as_long_as_another_question_has_it() -> None:
         "Where does moppet the third sleep?": whole,
         "Who feeds Moppet?": part,
     }
-
-    def looks(texts: list[str]) -> list[Any]:
-        return [SimpleNamespace(names=names[text]) for text in texts]
-
-    form = chat_form(chat_tokenizer())
-    engine = cast(Engine, SimpleNamespace(form=form, looks=looks))
+    engine = engine_of(names)
     named = named_facts(engine, [WordedFact(text, "x", [text], 1) for text in names], [()] * 3)
     assert [fact.name for fact in named] == [0, 0, 1]
     for text, fact in zip(names, named, strict=True):
-        assert form.spans(text)[fact.questions[0].end][1] == len(
+        assert FORM.spans(text)[fact.questions[0].end][1] == len(
             text.split(" sleep")[0].rstrip("?")
         )
 
@@ -101,14 +93,13 @@ def test_names_that_end_alike_are_asked_about_too() -> None:
     def fits(text: str) -> bool:
         return len(text) < room
 
-    form, limits = chat_form(chat_tokenizer()), SimpleNamespace(fits=fits)
-    engine = cast(Engine, SimpleNamespace(form=form, looks=looks_of, limits=limits))
+    engine = engine_of(limits=SimpleNamespace(fits=fits))
     facts = [WordedFact(text, "x", [text], 1) for text in OWNED]
     room = 99
     rivals = rival_names(engine, facts, 3)
     assert len(set(rivals)) == 2 and rivals == rival_names(engine, facts, 3)
     for rival in rivals:
-        text = form.tokenizer.decode(rival.tokens[: rival.end + 1])
+        text = FORM.tokenizer.decode(rival.tokens[: rival.end + 1])
         assert text.startswith("Who owns ") and text.endswith(" the Third")
         assert "Moppet" not in text and len(text.split()) == 5
     room = 0
@@ -117,11 +108,10 @@ def test_names_that_end_alike_are_asked_about_too() -> None:
 
 def test_last_words_stand_behind_other_text() -> None:
     """Of names of several words, in three spellings and with their neighbours where one token."""
-    reader = reader_of()
-    form, tokenizer = reader.form, reader.form.tokenizer
-    engine = cast(Engine, SimpleNamespace(form=form, looks=looks_of, reader=reader))
+    tokenizer = FORM.tokenizer
+    engine = engine_of(reader=PromptReader(exact(chat_llama()), FORM))
     facts = [WordedFact(text, "x", [text], 1) for text in OWNED]
-    texts = [tuple(form.question("Rain fell on the roof all night")), tuple(form.question("Hm"))]
+    texts = [tuple(FORM.question("Rain fell on the roof all night")), tuple(FORM.question("Hm"))]
     words = last_words(engine, facts, texts, 3)
     assert words == last_words(engine, facts, texts, 3)
     written = [tokenizer.decode(word.tokens) for word in words]
@@ -143,16 +133,12 @@ def test_the_neighbours_of_a_small_last_word_are_last_words_too() -> None:
     def tokenize(text: str, **_: Any) -> Any:
         return SimpleNamespace(input_ids=ids[text])
 
-    def looks(texts: list[str]) -> list[Any]:
-        return [SimpleNamespace(names={"moppet": 1.0, "the": 1.0, "third": 1.0}) for _ in texts]
-
-    engine = SimpleNamespace(
-        form=SimpleNamespace(tokenizer=tokenize),
-        reader=SimpleNamespace(model=SimpleNamespace(get_input_embeddings=lambda: weight)),
-        looks=looks,
+    model = SimpleNamespace(get_input_embeddings=lambda: weight)
+    engine = engine_of(
+        form=SimpleNamespace(tokenizer=tokenize), reader=SimpleNamespace(model=model)
     )
     fact = WordedFact("a", "x", ["Who owns Moppet the Third?"], 1)
-    placed = last_words(cast(Engine, engine), [fact], [(1, 2, 3)], 3)
+    placed = last_words(engine, [fact], [(1, 2, 3)], 3)
     behind = [word.tokens[word.tokens.index(2) + 1 :] for word in placed]
     words = [tokens[1:] if tokens[:1] == (3,) else tokens for tokens in behind]
     assert sorted(set(words)) == [*((token,) for token in range(6, 13)), (30, 31)]
@@ -175,6 +161,6 @@ def test_the_library_words_what_is_surely_asked() -> None:
     def fits(text: str) -> bool:
         return text != wanted[-1]
 
-    engine = cast(Engine, SimpleNamespace(looks=looks, limits=SimpleNamespace(fits=fits)))
+    engine = engine_of(looks=looks, limits=SimpleNamespace(fits=fits))
     facts = [WordedFact(text, "x", [text, wanted[0]], 1) for text in OWNED]
     assert related_wordings(engine, facts) == [wanted[1:-1], [], []]

@@ -19,8 +19,8 @@ from holdfast.memory.consolidation.rehearsal import (
     Rehearsal,
     UntouchedAnswers,
     answers_behind,
+    choose_wording,
 )
-from holdfast.memory.consolidation.steps import choose_wording
 from holdfast.model.adapter import adapted, attach, factors, shape_on, state_of
 from holdfast.model.chat import chat_form
 from holdfast.model.reading import PromptReader
