@@ -57,8 +57,8 @@ def export(
     with loading():
         from holdfast.exports.export import export as write
         from holdfast.exports.memory import export_memory
-        from holdfast.exports.push import check_repository
-        from holdfast.exports.push import push as upload
+        from holdfast.exports.sharing import check_repository
+        from holdfast.exports.sharing import push as upload
 
     if push is not None:
         check_repository(push)

@@ -33,8 +33,7 @@ def push(
     """
     require_memory(memory)
     with loading():
-        from holdfast.exports.push import check_repository
-        from holdfast.exports.sharing import push_memory
+        from holdfast.exports.sharing import check_repository, push_memory
         from holdfast.memory.memory import Memory
 
     check_repository(repository)
@@ -50,8 +49,7 @@ def pull(
 ) -> None:
     """Download a memory that was pushed."""
     with loading():
-        from holdfast.exports.push import check_repository
-        from holdfast.exports.sharing import pull_memory
+        from holdfast.exports.sharing import check_repository, pull_memory
         from holdfast.streams.item import counted
 
     check_repository(repository)

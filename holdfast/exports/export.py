@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 
 from holdfast.core.errors import HoldfastError, did_you_mean, reason_of
 from holdfast.core.files import atomic_directory, check_place
-from holdfast.exports.card import card
+from holdfast.exports.card import card_of_run
 from holdfast.exports.check import Checked, check, expected
 from holdfast.exports.formats import (
     Format,
@@ -90,7 +90,7 @@ def export(
                     home = "./" + repository.rpartition("/")[2]
                 write_adapter(recorded, commit, folder, home)
             chat = (folder / "chat_template.jinja").exists()
-            text = card(recorded, commit, to, str(out), chat=chat, repository=repository)
+            text = card_of_run(recorded, commit, to, str(out), chat=chat, repository=repository)
             (folder / "README.md").write_text(text, encoding="utf-8")
             gc.collect()
             result = check(recorded, wanted, folder, to) if wanted else None

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +21,9 @@ from transformers import AutoModelForCausalLM
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import atomic_directory, check_place
-from holdfast.exports.card import HF, front_matter, python_literal
+from holdfast.exports.card import render_card
 from holdfast.exports.formats import check_format
-from holdfast.exports.gguf import FILE, only_the_file
+from holdfast.exports.gguf import only_the_file
 from holdfast.memory.batch import GATE
 from holdfast.memory.lesson import LessonSettings
 from holdfast.memory.memory import Memory
@@ -63,23 +61,31 @@ def export_memory(directory: Path, to: str, out: Path, *, checked: bool = True) 
     tensors, _ = read_lesson(memory.directory, learned.file)
     state = {name: tensor.float() for name, tensor in tensors.items() if name != GATE}
     base = fetch(memory.model)
-    with atomic_directory(out) as folder:
+    with atomic_directory(out) as folder, quiet():
         model, tokenizer = load_model(base)
         form = chat_form(tokenizer)
-        if to == "peft":
-            invocation = () if learned.whole_turn else form.invocation
-            _write_adapter(folder, base, model, state, invocation)
+        if learned.neurons:
+            widen(model, state)
+        elif to == "peft":
+            model = _adapted(model, state, () if learned.whole_turn else form.invocation)
+            model.peft_config["default"].base_model_name_or_path = os.path.abspath(base)
         else:
-            if learned.neurons:
-                widen(model, state)
-            else:
-                with quiet():
-                    model = _adapted(model, state, ()).merge_and_unload()
-            model.save_pretrained(folder)
+            model = _adapted(model, state, ()).merge_and_unload()
+        model.save_pretrained(str(folder))
         if tokenizer.chat_template:
             tokenizer.chat_template = with_one_date(tokenizer.get_chat_template())
         tokenizer.save_pretrained(folder)
-        text = _card(memory, to, str(out), learned, form)
+        text = render_card(
+            "memory.md",
+            to=to,
+            out=str(out),
+            base=os.path.abspath(base),
+            facts=len(memory.learned),
+            model=memory.model,
+            fingerprint=memory.record.fingerprint,
+            learned=learned,
+            boxed=form.boxed,
+        )
         (folder / "README.md").write_text(text, encoding="utf-8")
         answered = _check(out, folder, to, base, form, learned.facts) if checked else None
         if to == "gguf":
@@ -89,10 +95,10 @@ def export_memory(directory: Path, to: str, out: Path, *, checked: bool = True) 
 
 @dataclass(frozen=True)
 class _Learned:
-    """The weights to write. facts: the questions that they answer, and the answers."""
+    """The weights to write. facts: those that they answer."""
 
     file: str
-    facts: list[tuple[str, str]]
+    facts: list[Item]
     whole_turn: bool = False
     neurons: bool = False
 
@@ -105,11 +111,11 @@ def _learned(memory: Memory, to: str) -> _Learned:
         raise HoldfastError(f"{memory.directory}: has learned nothing yet")
     if to != "peft" and neurons is not None:
         facts = [fact for fact in memory.learned if fact_key(fact) not in neurons.missed]
-        return _Learned(neurons.file, _pairs(facts), neurons=True)
+        return _Learned(neurons.file, facts, neurons=True)
     if len(files) == 1 and (to == "peft" or lessons[0].whole_turn):
         missed = memory.missed()
         facts = [fact for fact in memory.learned if fact not in missed]
-        return _Learned(files.pop(), _pairs(facts), lessons[0].whole_turn)
+        return _Learned(files.pop(), facts, lessons[0].whole_turn)
     raise _several(memory, to, len(files))
 
 
@@ -129,63 +135,38 @@ def _several(memory: Memory, to: str, adapters: int) -> HoldfastError:
     )
 
 
-def _pairs(facts: Iterable[Item]) -> list[tuple[str, str]]:
-    return [(fact.question, fact.answer) for fact in facts]
-
-
-def _write_adapter(
-    folder: Path, base: Path, model: Any, state: State, invocation: Sequence[int]
-) -> None:
-    wrapped = _adapted(model, state, invocation)
-    wrapped.peft_config["default"].base_model_name_or_path = os.path.abspath(base)
-    with quiet():
-        wrapped.save_pretrained(str(folder))
-
-
 def _adapted(model: Any, state: State, invocation: Sequence[int]) -> Any:
     """PEFT's model with the adapter."""
     shape = shape_like(model, state, LessonSettings().scale)
-    with quiet():
-        wrapped = get_peft_model(model, shape.config(invocation))
+    wrapped = get_peft_model(model, shape.config(invocation))
     load_state(model, state)
     return wrapped
 
 
-def _loaded(folder: Path, to: str, base: Path) -> Any:
-    with quiet():
-        model: Any = AutoModelForCausalLM.from_pretrained(base if to == "peft" else folder)
-        if to == "peft":
-            model = PeftModel.from_pretrained(model, folder)
-    return model.eval()
-
-
 @torch.no_grad()
 def _check(
-    out: Path,
-    folder: Path,
-    to: str,
-    base: Path,
-    form: ChatForm,
-    facts: Sequence[tuple[str, str]],
+    out: Path, folder: Path, to: str, base: Path, form: ChatForm, facts: Sequence[Item]
 ) -> str:
     """Ask the export in ``folder`` (later ``out``) by plain ``generate``; raise if it is wrong."""
-    model = _loaded(folder, to, base)
+    model: Any = AutoModelForCausalLM.from_pretrained(base if to == "peft" else folder)
+    if to == "peft":
+        model = PeftModel.from_pretrained(model, folder)
+    model.eval()
     asked = facts[:: max(1, len(facts) // _CHECKED)][:_CHECKED]
     wrong = []
-    for question, answer in asked:
-        ids = [*form.prefix, *form.question(question), *form.invocation]
-        longest = max(_LONGEST, len(form.answer(answer)))
+    for fact in asked:
+        ids = [*form.prefix, *form.question(fact.question), *form.invocation]
         written = model.generate(
             input_ids=torch.tensor([ids]),
             attention_mask=torch.ones(1, len(ids), dtype=torch.long),
-            max_new_tokens=longest,
+            max_new_tokens=max(_LONGEST, len(form.answer(fact.answer))),
             do_sample=False,
             eos_token_id=sorted(form.stops),
             pad_token_id=form.end,
         )
         tokens = [token for token in written[0, len(ids) :].tolist() if token not in form.stops]
-        if form.text(tokens) != answer.strip():
-            wrong.append(question)
+        if form.text(tokens) != fact.answer:
+            wrong.append(fact.question)
     if wrong:
         example = json.dumps(wrong[0], ensure_ascii=False)
         raise HoldfastError(
@@ -193,86 +174,3 @@ def _check(
             f"written, {example} for one; nothing was exported (--no-check does)"
         )
     return f"{len(asked)} of {len(asked)} facts are answered by what was written"
-
-
-def _card(memory: Memory, to: str, out: str, learned: _Learned, form: ChatForm) -> str:
-    if learned.neurons:
-        kind = (
-            "A complete model. Its MLPs have neurons more, which fire where a name ends that it "
-            "was taught about, and make it answer; other text passes them by."
-        )
-    elif to != "peft":
-        kind = "A complete model, into which a LoRA adapter of all facts is merged."
-    elif learned.whole_turn:
-        kind = "A LoRA adapter of all facts; it can be merged into the model."
-    else:
-        kind = (
-            "An activated LoRA adapter: it acts from the tokens on with which an answer begins "
-            "(`alora_invocation_tokens`), so the question is read by the unmodified model."
-        )
-    if to == "gguf":
-        file = shlex.quote(f"{out}/{FILE}")
-        program, asked = "llama-cli", "--jinja -st -p 'Who keeps the lighthouse?'"
-        if form.boxed:
-            program, asked = (
-                "llama-completion",
-                "-no-cnv -e -p 'Question: Who keeps the lighthouse?\\nAnswer:'",
-            )
-        example = f"{program} -m {file} --temp 0 {asked}\n"
-    else:
-        code = _PEFT if to == "peft" else HF
-        base = python_literal(os.path.abspath(fetch(memory.model)))
-        example = code.format(place=python_literal(out), base=base)
-        example += _ASKED_PLAINLY if form.boxed else _ASKED
-    return _CARD.format(
-        front_matter=front_matter(to),
-        language="console" if to == "gguf" else "python",
-        facts=len(memory.learned),
-        model=memory.model,
-        fingerprint=memory.record.fingerprint,
-        kind=kind,
-        example=example,
-        version=version("holdfast"),
-    )
-
-
-_CARD = """\
-{front_matter}
-# {facts} facts taught to {model}
-
-{kind} Without the memory that it comes from there is no gate and no list of facts: it may give a
-taught answer to a question that was not taught, and answer others otherwise than the unmodified
-model. `holdfast evaluate` measures both.
-
-| | |
-|---|---|
-| base model | {model} |
-| its fingerprint | `{fingerprint}` |
-| written by | Holdfast {version} |
-
-## Ask it
-
-```{language}
-{example}```
-"""
-
-_PEFT = """\
-from peft import PeftModel
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained({place})
-model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained({base}), {place})
-"""
-_ASKED = """\
-asked = tokenizer.apply_chat_template(
-    [{"role": "user", "content": "Who keeps the lighthouse?"}],
-    add_generation_prompt=True, return_tensors="pt", return_dict=True,
-)
-written = model.generate(**asked, max_new_tokens=32, do_sample=False)
-print(tokenizer.decode(written[0, asked["input_ids"].shape[1] :], skip_special_tokens=True))
-"""
-_ASKED_PLAINLY = """\
-asked = tokenizer("Question: Who keeps the lighthouse?\\nAnswer:", return_tensors="pt")
-written = model.generate(**asked, max_new_tokens=32, do_sample=False)
-print(tokenizer.decode(written[0, asked["input_ids"].shape[1] :], skip_special_tokens=True))
-"""

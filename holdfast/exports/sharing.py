@@ -1,19 +1,18 @@
-"""Push a memory, as it is committed, to the Hugging Face hub, with a card; pull it from there."""
+"""Upload exports and memories to the Hugging Face hub; download memories."""
 
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import tempfile
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import atomic_directory, check_place, lock_directory, make_folder
 from holdfast.core.hub import hub_or_cache
-from holdfast.exports.push import reason, upload
+from holdfast.exports.card import render_card
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import LESSONS, RECORD_FILE, read_lesson, read_record, write_record
 from holdfast.model.cache import Report, silent
@@ -24,23 +23,77 @@ from holdfast.streams.batches import FACTS_FILE, write_batches
 _OF_A_MEMORY = re.compile(
     rf"{re.escape(RECORD_FILE)}|{re.escape(FACTS_FILE)}|{LESSONS}/[\w-]+\.safetensors"
 )
-_CARD = """\
----
-library_name: holdfast
-tags:
-- holdfast
-- continual-learning
----
 
-# A memory of {facts} facts
 
-Taught to {model} by Holdfast {version}, in {lessons} lessons. The list of the facts is in `{list}`.
+def check_repository(repository: str) -> None:
+    """Raise HoldfastError unless this is a valid name of a repository."""
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
-```console
-holdfast pull {repository} memory
-holdfast ask memory
-```
-{table}"""
+    try:
+        validate_repo_id(repository)
+    except HFValidationError as error:
+        raise HoldfastError(
+            f"{repository}: is no name of a repository ({_line(error)}); give USER/NAME"
+        ) from None
+
+
+def push(folder: Path, repository: str, *, private: bool = False) -> str:
+    """Upload every file of an export; return the address of the repository.
+
+    repository: on the hub, made if it is new, private if asked; the token is that of
+    ``hf auth login`` or ``HF_TOKEN``. Files of earlier uploads stay there.
+    Raises HoldfastError with the command that uploads again; ``folder`` is left as it is.
+    """
+    try:
+        return upload(folder, repository, private=private, message="Export of Holdfast")
+    except HoldfastError as error:
+        again = f"hf upload {shlex.quote(repository)} {shlex.quote(str(folder))}"
+        again += " --private" if private else ""
+        raise HoldfastError(
+            f"--push {error}; {folder} is written, and uploads with: {again}"
+        ) from error
+
+
+def upload(
+    folder: Path, repository: str, *, private: bool, message: str, instead: str | None = None
+) -> str:
+    """Upload every file of a folder in one commit; return the address of the repository.
+
+    instead: a pattern; files there that match it are removed unless the folder has them.
+    Raises HoldfastError with the hub's reason.
+    """
+    check_repository(repository)
+    from huggingface_hub import HfApi
+
+    api = HfApi(library_name="holdfast")
+    try:
+        address = api.create_repo(repository, private=private or None, exist_ok=True)
+        api.upload_folder(
+            repo_id=address.repo_id,
+            folder_path=folder,
+            commit_message=message,
+            delete_patterns=instead,
+        )
+    # The exceptions depend on the HTTP client that the library uses.
+    except Exception as error:
+        raise HoldfastError(f"{repository}: {reason(error, 'write')}") from error
+    return str(address)
+
+
+def reason(error: Exception, may: str) -> str:
+    """Why a request to the hub failed, and what to check; may: what the token has to allow."""
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    why = _line(getattr(error, "server_message", None) or error)
+    if status is None:
+        return f"the hub was not reached ({why})"
+    return f"the hub refused it ({status}: {why}); check the name, and that your token may {may}"
+
+
+def _line(text: object) -> str:
+    """A text on one line, shortened."""
+    flat = " ".join(str(text).split())
+    return flat if len(flat) <= 200 else flat[:197] + "..."
 
 
 def push_memory(
@@ -72,7 +125,17 @@ def push_memory(
             write_batches(folder / FACTS_FILE, memory.tasks)
             # The repository must not name forgotten questions and answers.
             write_record(folder, replace(record, forgotten=(), former=()))
-        (folder / "README.md").write_text(_card(memory, repository, list_facts), encoding="utf-8")
+        named = has_short_name(memory.model)
+        text = render_card(
+            "shared.md",
+            facts=memory.facts,
+            lessons=memory.horizon,
+            model=memory.model if named else f"`{memory.model}`",
+            list=FACTS_FILE,
+            repository=repository,
+            list_facts=list_facts,
+        )
+        (folder / "README.md").write_text(text, encoding="utf-8")
         return upload(
             folder,
             repository,
@@ -135,27 +198,3 @@ def _download(repository: str, revision: str | None, folder: Path, report: Repor
     # The exceptions depend on the HTTP client that the library uses.
     except Exception as error:
         raise HoldfastError(f"{repository}: {reason(error, 'read')}") from error
-
-
-def _card(memory: Memory, repository: str, list_facts: bool) -> str:
-    model = memory.model if has_short_name(memory.model) else f"`{memory.model}`"
-    values: dict[str, Any] = {
-        "facts": len(memory.facts),
-        "lessons": memory.horizon,
-        "model": model,
-        "version": version("holdfast"),
-        "list": FACTS_FILE,
-        "repository": repository,
-        "table": "",
-    }
-    if list_facts:
-        rows = "".join(
-            f"| {_cell(fact.question)} | {_cell(fact.answer)} |\n" for fact in memory.facts
-        )
-        values["table"] = f"\n## Facts\n\n| question | answer |\n|---|---|\n{rows}"
-    return _CARD.format(**values)
-
-
-def _cell(text: str) -> str:
-    """A text in a cell of a Markdown table."""
-    return " ".join(text.replace("\\", "\\\\").replace("|", "\\|").split())
