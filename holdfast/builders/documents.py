@@ -19,18 +19,7 @@ _MARKDOWN = (".md", ".markdown")
 _PAGES = (".html", ".htm", ".xhtml")
 SUFFIXES = (*_MARKDOWN, ".txt", ".rst", ".pdf", *_PAGES)
 # Elements of an HTML page that do not belong to its text.
-_BESIDE = (
-    "head",
-    "script",
-    "style",
-    "noscript",
-    "template",
-    "nav",
-    "header",
-    "footer",
-    "aside",
-    "form",
-)
+_BESIDE = "head, script, style, noscript, template, nav, header, footer, aside, form"
 # The space after a full stop, question or exclamation mark, before what may begin a sentence. A
 # piece that ends with an initial or abbreviation (_ABBREVIATED) is joined to the next.
 _END = re.compile(
@@ -159,7 +148,7 @@ def _page(file: Path) -> str:
 
 
 def _text_of(page: Any) -> str:
-    for element in page(_BESIDE):
+    for element in page.select(_BESIDE):
         element.decompose()
     for element in page(["br"]):
         element.replace_with("\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Protocol
 
 from holdfast.builders.documents import Passage
 
@@ -61,43 +60,29 @@ _STANDS_FOR = re.compile(
 )
 
 
-class PromptForm(Protocol):
-    """How a model is asked for pairs, and for an answer from a text."""
-
-    at_once: int  # passages that are asked about, then stored, together
-    longest: int  # most tokens of a reply
-    stop: tuple[str, ...]
-    naming: tuple[re.Pattern[str], ...]  # a question needs a match that is also in the text
-
-    def prompts(self, passage: Passage) -> list[tuple[str, str | None]]:
-        """The prompts for a passage: (text, system message of a chat or None)."""
-        ...
-
-    def pairs(self, passage: Passage, place: int, reply: str) -> list[tuple[str, str]]:
-        """The (question, answer) pairs in the reply to prompt number ``place``, from 0."""
-        ...
-
-    def question(self, text: str, question: str) -> tuple[str, str | None]:
-        """The prompt that asks for a question's answer from a text, as :meth:`prompts`."""
-        ...
-
-
 class Writing:
-    """For a model that follows instructions: it writes the pairs of a passage, in a chat."""
+    """For a model that follows instructions: it writes the pairs of a passage, in a chat.
 
-    at_once: int = 8  # one prompt each; an endpoint answers several at a time
-    longest: int = 60 * _ASKED
+    at_once: passages that are asked about, then stored, together; longest: most tokens of a reply;
+    naming: a question needs a match of one of these that is also in the text.
+    """
+
+    at_once = 8  # one prompt each; an endpoint answers several at a time
+    longest = 60 * _ASKED
     stop: tuple[str, ...] = ()
     naming: tuple[re.Pattern[str], ...] = (_NAME_OR_NUMBER, _LONG_WORD)
 
     def prompts(self, passage: Passage) -> list[tuple[str, str | None]]:
+        """The prompts for a passage: (text, system message of a chat or None)."""
         asked = f"Write up to {_ASKED} pairs about this last text."
         return [(f"{_EXAMPLE}\n\nText: {passage.text}\n\n{asked}", _WRITER)]
 
     def pairs(self, passage: Passage, place: int, reply: str) -> list[tuple[str, str]]:
+        """The (question, answer) pairs in the reply to prompt number ``place``, from 0."""
         return read_pairs(reply)
 
     def question(self, text: str, question: str) -> tuple[str, str | None]:
+        """The prompt that asks for a question's answer from a text, as :meth:`prompts`."""
         return f"Text: {text}\n\nQuestion: {question}", _READER
 
 
@@ -108,8 +93,8 @@ class Completing:
     left out, since a question from such a sentence alone would name nothing.
     """
 
-    at_once: int = 1  # its twenty or so prompts keep a processor busy
-    longest: int = 40
+    at_once = 1  # its twenty or so prompts keep a processor busy
+    longest = 40
     stop: tuple[str, ...] = ("\n",)
     naming: tuple[re.Pattern[str], ...] = (_NAME_OR_NUMBER,)
 
@@ -134,6 +119,9 @@ class Completing:
             if sentence[-1:] in ".!" and not _STANDS_FOR.match(sentence)
             for answer in answers_in(sentence)
         ]
+
+
+PromptForm = Writing | Completing
 
 
 def begun(answer: str) -> str:
