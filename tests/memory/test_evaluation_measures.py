@@ -96,10 +96,10 @@ def test_recall_is_exact_and_says_what_comes_from_the_weights():
         }
     )
     asked = [
-        ("a", "Orsa Tindle", 0),
-        ("b", "in the mill", 1),
-        ("c", "in the mill", 1),
-        ("d", "in the mill", 1),
+        ("a", ["Orsa Tindle"], 0),
+        ("b", ["in the mill"], 1),
+        ("c", ["in the mill"], 1),
+        ("d", ["in the mill"], 1),
     ]
     made.refused = ("a",)
     measures, rows = exactly(made, "wordings", asked, silent)

@@ -84,16 +84,11 @@ def _check_taught(memory: Memory, edited: EditSet) -> None:
 
 
 def _stages(sides: Sides, edits: Sequence[Edit], everyday: Sequence[EverydayQuestion]) -> Stages:
-    taught = [(edit.question, edit.answer, sides.place(edit.question)) for edit in edits]
-    wordings = [
-        (text, edit.answer, sides.place(edit.question)) for edit in edits for text in edit.wordings
-    ]
+    numbered = [(edit, sides.place(edit.question)) for edit in edits]
+    taught = [(edit.question, [edit.answer], place) for edit, place in numbered]
+    wordings = [(text, [edit.answer], place) for edit, place in numbered for text in edit.wordings]
     neighbours = list(dict.fromkeys(text for edit in edits for text in edit.neighbours))
-    ported = [
-        (question, answers, sides.place(edit.question))
-        for edit in edits
-        for question, answers in edit.portability
-    ]
+    ported = [(*asked, place) for edit, place in numbered for asked in edit.portability]
     generation = list(dict.fromkeys(text for edit in edits for text in edit.generation))
     return {
         "efficacy": partial(exactly, sides, "efficacy", taught),

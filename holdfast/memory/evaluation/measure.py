@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,7 +14,7 @@ from holdfast.core.config import sha256_of
 from holdfast.memory.batch import facts_of, taught_wordings
 from holdfast.memory.consolidation.names import related_wordings
 from holdfast.memory.evaluation.asking import Sides
-from holdfast.memory.evaluation.probes import EverydayQuestion, Probe, as_json, without_taught
+from holdfast.memory.evaluation.probes import EverydayQuestion, Probe, without_taught
 from holdfast.memory.evaluation.result import (
     VERSION,
     MemoryEvaluation,
@@ -59,7 +60,8 @@ def evaluate(
         asked = without_taught(probes, everyday, learned_wordings(memory))
         return stages(memory, sides, *asked, limit)
 
-    identity = sha256_of([VERSION, memory.fingerprint, as_json(probes, everyday), limit])
+    questions = json.dumps([[vars(probe) for probe in probes], [vars(row) for row in everyday]])
+    identity = sha256_of([VERSION, memory.fingerprint, questions, limit])
     about = {"facts": len(memory.learned), "limit": limit}
     return measured(memory, identity, about, stages_of, report, out)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -179,8 +178,3 @@ def _each_line(path: Path | Traversable, take: Callable[[Mapping[str, Any]], _Li
     if not taken:
         raise HoldfastError(f"{path}: is empty; write one JSON object a line")
     return taken
-
-
-def as_json(probes: Sequence[Probe], everyday: Sequence[EverydayQuestion]) -> str:
-    """All questions as one text, for a digest."""
-    return json.dumps([[vars(probe) for probe in probes], [vars(row) for row in everyday]])

@@ -29,8 +29,8 @@ Measures = dict[str, Measure]
 # A stage's measures, and the answer to each question as JSON values.
 StageResult = tuple[Measures, list[dict[str, Any]]]
 Stages = Mapping[str, Callable[[Report], StageResult]]
-# A question, the answer that counts, and the number of the fact that it is about.
-Asked = tuple[str, str, int]
+# A question, the answers that count, and the number of the fact that it is about.
+Asked = tuple[str, Sequence[str], int]
 
 
 def stages(
@@ -42,8 +42,10 @@ def stages(
 ) -> Stages:
     """The stages by name, in order; limit: the most questions of each kind."""
     numbered = [(probe, sides.place(probe.question)) for probe in probes]
-    taught = [(probe.question, probe.answer, place) for probe, place in numbered]
-    wordings = [(text, probe.answer, place) for probe, place in numbered for text in probe.wordings]
+    taught = [(probe.question, [probe.answer], place) for probe, place in numbered]
+    wordings = [
+        (text, [probe.answer], place) for probe, place in numbered for text in probe.wordings
+    ]
     reverse = [
         (probe.reverse[0], [probe.reverse[1]], place) for probe, place in numbered if probe.reverse
     ]
@@ -70,13 +72,12 @@ def stages(
 
 def exactly(sides: Sides, name: str, asked: Sequence[Asked], report: Report) -> StageResult:
     """How many questions get exactly the wanted answer: from any source, and from the weights."""
-    questions = [question for question, _, _ in asked]
+    questions, wanted = [row[0] for row in asked], [row[1] for row in asked]
     answers = sides.memory(questions, part(report, 0, 2))
-    owners = [place for _, _, place in asked]
-    given = sides.weights_give(questions, owners, part(report, 1, 2))
+    given = sides.weights_give(questions, [row[2] for row in asked], part(report, 1, 2))
     listed = sides.listed(questions)
     right, by_list = (
-        [answer.text == expected for answer, (_, expected, _) in zip(side, asked, strict=True)]
+        [answer.text in accepted for answer, accepted in zip(side, wanted, strict=True)]
         for side in (answers, listed)
     )
     by_weights = [
@@ -88,22 +89,15 @@ def exactly(sides: Sides, name: str, asked: Sequence[Asked], report: Report) -> 
         name: Measure(count, fraction(right), from_weights, fraction(by_list)),
         f"{name}_from_weights": Measure(count, fraction(by_weights), from_weights),
     }
-    wanted = [[expected] for _, expected, _ in asked]
     return measures, rows_of(answers, given, listed, wanted, right)
 
 
-def generated(
-    sides: Sides, name: str, asked: Sequence[tuple[str, Sequence[str], int]], report: Report
-) -> StageResult:
-    """How many generated replies contain one of the accepted answers.
-
-    asked: questions, accepted answers, and the numbers of the facts that they are about.
-    """
-    questions = [question for question, _, _ in asked]
+def generated(sides: Sides, name: str, asked: Sequence[Asked], report: Report) -> StageResult:
+    """How many generated replies contain one of the answers that count."""
+    questions, wanted = [row[0] for row in asked], [row[1] for row in asked]
     answers = sides.memory(questions, part(report, 0, 2))
-    replies = sides.weights(questions, [place for _, _, place in asked], part(report, 1, 2))
+    replies = sides.weights(questions, [row[2] for row in asked], part(report, 1, 2))
     listed = sides.listed(questions)
-    wanted = [accepted for _, accepted, _ in asked]
     right, by_weights, by_list = (
         list(map(says, side, wanted)) for side in (texts(answers), replies, texts(listed))
     )
