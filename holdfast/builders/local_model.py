@@ -119,10 +119,6 @@ def sample_completions(
     completions at once; fewer if memory is short.
     Source: app:data-real.
     """
-    assert all(len(prompt) > 0 for prompt in prompts), "nothing to continue"
-    limit = backbone.positions
-    room = None if limit is None else limit - sampling.max_new_tokens
-    assert room is None or all(len(prompt) <= room for prompt in prompts), "no positions are left"
     stops = backbone.stop_tokens | _tokens_showing(backbone, sampling.stop)
     texts: list[list[str]] = [[] for _ in prompts]
     # Rows of a batch are padded to its longest prompt, so sort by length.

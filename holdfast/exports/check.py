@@ -68,26 +68,22 @@ class Checked:
 
 
 @dataclass(frozen=True)
-class Expected:
-    """What the trajectory's own model does.
+class Asked:
+    """A question, and what the trajectory's own model is asked and answers.
 
-    questions: texts; asked: the prompts as texts; prompts, answers: token ids; an answer ends after
-    a closed box, after a stop token, or at the length limit. logits: [length, vocabulary] of the
-    first prompts, each with its answer, on the CPU.
+    text, prompt: as a text and as token ids; answer: token ids up to a closed box, a stop token or
+    the length limit; logits: [length, vocabulary] of the prompt with the answer, on the CPU, or
+    None if they are not compared.
     """
 
-    questions: list[str]
-    asked: list[str]
-    prompts: list[list[int]]
-    answers: list[list[int]]
-    logits: list[Tensor]
-
-    def sequence(self, index: int) -> list[int]:
-        """A prompt with its answer, token ids."""
-        return self.prompts[index] + self.answers[index]
+    question: str
+    text: str
+    prompt: list[int]
+    answer: list[int]
+    logits: Tensor | None
 
 
-def expected(learner: Learner, tasks: Sequence[Task]) -> Expected:
+def expected(learner: Learner, tasks: Sequence[Task]) -> list[Asked]:
     """Ask a learner at most 16 of the facts of ``tasks``, drawn by its seed; each question once.
 
     tasks: those that it was taught; made-up questions are asked if there are none.
@@ -105,13 +101,16 @@ def expected(learner: Learner, tasks: Sequence[Task]) -> Expected:
         lambda _, tokens: extract_boxed(backbone.decode(tokens)) is not None,
         tokens_in_cache=learner.config.evaluation.tokens_in_cache,
     )
-    asked = [learner.template.prompt(item) for item in items]
-    result = Expected([item.question for item in items], asked, prompts, answers, [])
+    asked = []
     with backbone.answering():
-        for index in range(min(SEQUENCES, len(items))):
-            ids = torch.tensor([result.sequence(index)], device=backbone.device)
-            result.logits.append(backbone.logits(backbone.hidden(ids))[0].cpu())
-    return result
+        for place, (item, prompt, answer) in enumerate(zip(items, prompts, answers, strict=True)):
+            logits = None
+            if place < SEQUENCES:
+                ids = torch.tensor([prompt + answer], device=backbone.device)
+                logits = backbone.logits(backbone.hidden(ids))[0].cpu()
+            text = learner.template.prompt(item)
+            asked.append(Asked(item.question, text, prompt, answer, logits))
+    return asked
 
 
 def _sample(items: list[Item], learner: Learner) -> list[Item]:
@@ -122,13 +121,13 @@ def _sample(items: list[Item], learner: Learner) -> list[Item]:
     return [items[index] for index in order[:FACTS]]
 
 
-def check(recorded: Recorded, expected: Expected, folder: Path, to: str) -> Checked:
+def check(recorded: Recorded, asked: Sequence[Asked], folder: Path, to: str) -> Checked:
     """Load an export as its card says and compare it with what the trajectory's model does.
 
     Raises HoldfastError naming the difference if a question has other tokens, or if a logit or an
     answer differs by more than rounding.
     """
-    _check_questions(expected, folder)
+    _check_questions(asked, folder)
     precision = recorded.config.backbone.precision
     if to == "peft":
         model = load_adapted(folder, precision)
@@ -138,56 +137,60 @@ def check(recorded: Recorded, expected: Expected, folder: Path, to: str) -> Chec
     model = model.to(device_of(recorded.config.backbone)).eval()
     try:
         with torch.no_grad():
-            return _compared(model, expected, TOLERANCE[precision])
+            return _compared(model, asked, TOLERANCE[precision])
     finally:
         del model
         gc.collect()
 
 
-def _check_questions(expected: Expected, folder: Path) -> None:
+def _check_questions(asked: Sequence[Asked], folder: Path) -> None:
     """Compare the tokens of every question, asked as a text and as a chat."""
     tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    for question, text, prompt in zip(
-        expected.questions, expected.asked, expected.prompts, strict=True
-    ):
-        if list(tokenizer(text)["input_ids"]) != prompt:
-            raise _fault(f"its tokenizer reads the question {quoted(question)} as other tokens")
+    for row in asked:
+        if list(tokenizer(row.text)["input_ids"]) != row.prompt:
+            raise _fault(f"its tokenizer reads the question {quoted(row.question)} as other tokens")
         if tokenizer.chat_template is not None:
-            chat = [{"role": "user", "content": question}]
+            chat = [{"role": "user", "content": row.question}]
             encoded = tokenizer.apply_chat_template(
                 chat, add_generation_prompt=True, return_dict=True
             )
-            if list(encoded["input_ids"]) != prompt:
-                raise _fault(f"its chat template asks {quoted(question)} in other tokens")
+            if list(encoded["input_ids"]) != row.prompt:
+                raise _fault(f"its chat template asks {quoted(row.question)} in other tokens")
 
 
-def _compared(model: Any, expected: Expected, tolerance: float) -> Checked:
-    difference = 0.0
-    for index, ours in enumerate(expected.logits):
-        theirs = _logits(model, expected.sequence(index))
-        if theirs.shape != ours.shape:
-            raise _fault(f"its logits have the shape {list(theirs.shape)}, not {list(ours.shape)}")
-        largest = float(ours.abs().max())
-        away = float((theirs.double() - ours.double()).abs().max()) / largest
-        if not away <= tolerance:  # a NaN neither
-            raise _fault(
-                f"its logits differ by up to {away:.2g} of the largest, and rounding makes less "
-                f"than {tolerance:g}"
-            )
-        difference = max(difference, away)
+def _compared(model: Any, asked: Sequence[Asked], tolerance: float) -> Checked:
+    differences = [
+        _difference(model, [*row.prompt, *row.answer], row.logits, tolerance)
+        for row in asked
+        if row.logits is not None
+    ]
     same = 0
-    for index, (prompt, answer) in enumerate(zip(expected.prompts, expected.answers, strict=True)):
-        generated = _continued(model, prompt, len(answer))
-        if generated == answer:
+    for row in asked:
+        generated = _continued(model, row.prompt, len(row.answer))
+        if generated == row.answer:
             same += 1
             continue
-        gap = _gap(model, prompt, answer, generated)
+        gap = _gap(model, row.prompt, row.answer, generated)
         if not gap <= 2 * tolerance:
             raise _fault(
-                f"it answers {quoted(expected.questions[index])} otherwise, and the logits of the "
+                f"it answers {quoted(row.question)} otherwise, and the logits of the "
                 f"two tokens differ by {gap:.2g} of the largest"
             )
-    return Checked(len(expected.logits), difference, len(expected.answers), same)
+    return Checked(len(differences), max(differences), len(asked), same)
+
+
+def _difference(model: Any, ids: list[int], ours: Tensor, tolerance: float) -> float:
+    """The largest difference of a sequence's logits, as a fraction of the largest logit."""
+    theirs = _logits(model, ids)
+    if theirs.shape != ours.shape:
+        raise _fault(f"its logits have the shape {list(theirs.shape)}, not {list(ours.shape)}")
+    away = float((theirs.double() - ours.double()).abs().max()) / float(ours.abs().max())
+    if not away <= tolerance:  # a NaN neither
+        raise _fault(
+            f"its logits differ by up to {away:.2g} of the largest, and rounding makes less "
+            f"than {tolerance:g}"
+        )
+    return away
 
 
 def _continued(model: Any, prompt: list[int], limit: int) -> list[int]:

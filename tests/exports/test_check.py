@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from holdfast import HoldfastError
 from holdfast.exports import check as checking
 from holdfast.exports import export as exporting
-from holdfast.exports.check import Checked, Expected
+from holdfast.exports.check import Asked, Checked
 from holdfast.exports.export import export
 from tests.exports.exported import configured, learned
 
@@ -87,9 +87,9 @@ def test_a_fault_is_caught_and_nothing_appears(
 def test_a_nan_in_one_of_the_sequences_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     given = iter([torch.tensor([[float("nan"), 1.0]]), torch.ones(1, 2)])
     monkeypatch.setattr(checking, "_logits", lambda *_: next(given))
-    expected = Expected([], [], [[1], [1]], [[], []], [torch.ones(1, 2)] * 2)
+    asked = [Asked("?", "?", [1], [], torch.ones(1, 2))] * 2
     with pytest.raises(HoldfastError, match="differ by up to nan"):
-        checking._compared(None, expected, 1e-4)
+        checking._compared(None, asked, 1e-4)
 
 
 def test_what_was_checked(run: Path, tmp_path: Path) -> None:

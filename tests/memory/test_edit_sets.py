@@ -12,13 +12,10 @@ from holdfast.core.errors import HoldfastError
 from holdfast.memory.evaluation.edit_sets import Edit, read_edits
 
 COUNTERFACT = {
-    "case_id": 0,
-    "pararel_idx": 7,
     "requested_rewrite": {
         "prompt": "The mother tongue of {} is",
-        "relation_id": "P103",
-        "target_new": {"str": "English", "id": "Q1860"},
-        "target_true": {"str": "French", "id": "Q150"},
+        "target_new": {"str": "English"},
+        "target_true": {"str": "French"},
         "subject": "Ada Quill",
     },
     "paraphrase_prompts": ["It rains. Ada Quill, a native", "Ada Quill spoke the language"],
@@ -35,34 +32,28 @@ ZSRE = {
     "answers": ["Old Mill"],
     "loc": "nq question: who keeps the lighthouse",
     "loc_ans": "Orsa Tindle",
-    "cond": "Old Mill >> New Mill || Which college did Ada Quill attend?",
 }
 MQUAKE = {
-    "case_id": 1,
     "requested_rewrite": [
         {
             "prompt": "{} is a citizen of",
-            "relation_id": "P27",
-            "target_new": {"str": "Borduria", "id": "Q1"},
-            "target_true": {"str": "Syldavia", "id": "Q2"},
+            "target_new": {"str": "Borduria"},
+            "target_true": {"str": "Syldavia"},
             "subject": "Ada Quill",
             "question": "What is the country of citizenship of Ada Quill?",
         },
         {
             "prompt": "The capital of {} is",
-            "target_new": {"str": "Dunlow", "id": "Q3"},
-            "target_true": {"str": "Szohod", "id": "Q4"},
+            "target_new": {"str": "Dunlow"},
+            "target_true": {"str": "Szohod"},
             "subject": "Borduria",
             "question": "What is the capital of Borduria?",
         },
     ],
     "questions": ["In which capital is Ada Quill at home?", "Where does her government sit?"],
     "answer": "Klow",
-    "answer_alias": [],
     "new_answer": "Dunlow",
     "new_answer_alias": ["Dunlow City"],
-    "single_hops": [],
-    "new_single_hops": [],
 }
 KNOWEDIT = {
     "subject": "Ada Quill",
@@ -158,29 +149,6 @@ def test_knowedit(tmp_path: Path) -> None:
     )
 
 
-def test_pararel_is_drawn(tmp_path: Path) -> None:
-    for kind in ("patterns", "triples"):
-        (tmp_path / kind).mkdir()
-    patterns = ["[X] works for [Y].", "[X] is employed by [Y] .", "[X], an employee of [Y]."]
-    (tmp_path / "patterns" / "P108.jsonl").write_text(
-        "".join(f"{json.dumps({'pattern': pattern})}\n" for pattern in patterns)
-    )
-    (tmp_path / "triples" / "P108.jsonl").write_text(
-        "".join(
-            f"{json.dumps({'sub_label': f'Person {n}', 'obj_label': f'Firm {n % 3}'})}\n"
-            for n in range(12)
-        )
-    )
-    edited = read_edits(tmp_path, limit=4, seed=3)
-    assert (edited.name, len(edited.edits)) == ("ParaRel", 4)
-    assert read_edits(tmp_path, limit=4, seed=3) == edited != read_edits(tmp_path, limit=4, seed=4)
-    for edit in edited.edits:
-        assert edit.question.startswith("Complete: Person ") and edit.answer.startswith("Firm ")
-        assert len(edit.wordings) == 2 and len(edit.neighbours) == 2
-    with pytest.raises(HoldfastError, match="is no folder of ParaRel"):
-        read_edits(tmp_path, limit=40)
-
-
 def test_ten_to_a_lesson_and_no_question_twice(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -218,8 +186,5 @@ def test_bad_input(tmp_path: Path, content: str, message: str) -> None:
     with pytest.raises(HoldfastError, match=message) as raised:
         read_edits(path)
     assert str(path) in str(raised.value) and "\n" not in str(raised.value)
-
-
-def test_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(HoldfastError, match="no such file"):
-        read_edits(tmp_path / "a.json")
+        read_edits(tmp_path / "b.json")

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.errors import HoldfastError
+from holdfast.memory.evaluation.edit_sets import read_edits
 from holdfast.memory.evaluation.pararel import draw_edits, read_relations
 
 PATTERNS = {
@@ -76,6 +78,20 @@ def test_edits(folder: Path):
     asked = draw_edits(folder, 6, seed=4, form="question")
     assert [edit["answer"] for edit in asked] == [edit["answer"] for edit in edits]
     assert {edit["question"].split()[0] for edit in asked} == {"Which", "Where"}
+
+
+def test_a_set_of_edits_is_drawn(folder: Path):
+    edited = read_edits(folder, limit=4, seed=3)
+    assert (edited.name, len(edited.edits)) == ("ParaRel", 4)
+    assert read_edits(folder, limit=4, seed=3) == edited != read_edits(folder, limit=4, seed=4)
+    drawn = draw_edits(folder, 4, seed=3)
+    for edit, fact in zip(edited.edits, drawn, strict=True):
+        details = fact["details"]
+        assert (edit.question, edit.answer) == (fact["question"], fact["answer"])
+        assert edit.wordings == tuple(details["held_out"])
+        assert edit.neighbours == (*details["others"], *details["untaught"])
+    with pytest.raises(HoldfastError, match="is no folder of ParaRel"):
+        read_edits(folder, limit=40)
 
 
 def test_too_few(folder: Path, tmp_path: Path):
