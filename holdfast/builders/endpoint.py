@@ -91,10 +91,8 @@ class Endpoint:
     ) -> Iterator[tuple[int, Answer]]:
         """Yield (place in ``prompts``, answer) as they arrive, each place once.
 
-        A prompt that the endpoint refuses, or leaves without text, gives a :class:`Failure`.
         Failures of the endpoint itself are yielded only once it answers again, or at the end: if
         the session breaks off before that, the caller has not recorded them.
-
         Raises HoldfastError at once for a wrong key or model, and when ``patience`` prompts in a
         row fail because of the endpoint, or are refused before any prompt was answered.
         """

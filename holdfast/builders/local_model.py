@@ -115,8 +115,7 @@ def sample_completions(
     """Sample ``sampling.samples`` completions of each prompt: the new text before its first stop.
 
     prompts: token ids, none of them empty, that leave the model positions for the new tokens;
-    names: seed each prompt's random numbers, together with ``sampling.seed``; batch: the most
-    completions at once; fewer if memory is short.
+    names: seed each prompt's random numbers; batch: the most completions at once.
     Source: app:data-real.
     """
     stops = backbone.stop_tokens | _tokens_showing(backbone, sampling.stop)
@@ -191,11 +190,7 @@ def _tokens_showing(backbone: Backbone, stop: tuple[str, ...]) -> frozenset[int]
 
 
 def _text(backbone: Backbone, tokens: list[int], stop: tuple[str, ...]) -> str:
-    """The text of new tokens before the first stop.
-
-    A stop may begin and end inside tokens, so it is searched for in the text. Cutting afterwards
-    is exact: later tokens do not change earlier ones.
-    """
+    """The text of new tokens before the first stop, which may begin and end inside tokens."""
     if tokens and tokens[-1] in backbone.stop_tokens:
         tokens = tokens[:-1]
     return text_before(stop, backbone.decode(tokens))

@@ -181,10 +181,7 @@ def judged(
     reply: str,
     naming: Sequence[re.Pattern[str]],
 ) -> Proposal:
-    """Check a pair against its passage.
-
-    reply: the model's answer when asked the question; naming: that of a :class:`PromptForm`.
-    """
+    """Check a pair against its passage, and the model's reply when asked the question."""
     sentence = _behind(passage, question, answer)
     agrees = says(reply, [answer])
     reason, check = _complaint(passage, question, answer, naming), None

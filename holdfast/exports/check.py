@@ -1,7 +1,4 @@
-"""Check an export: load it with transformers and PEFT alone, and compare logits and answers.
-
-They must be those of the model that the trajectory holds, up to rounding.
-"""
+"""Check that what transformers and PEFT load from an export is the trajectory's, to rounding."""
 
 from __future__ import annotations
 
@@ -47,9 +44,9 @@ TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "bfloat16": 0.05}
 class Checked:
     """The result of a check.
 
-    sequences: how many had their logits compared; difference: the largest of a logit, as a fraction
-    of the largest logit; answers: how many were compared; same: how many were equal token by token;
-    the others first differ at two tokens whose logits rounding may exchange.
+    sequences: how many had their logits compared; difference: the largest, as a fraction of the
+    largest logit; answers: how many were compared; same: how many are equal token by token; the
+    others first differ at two tokens whose logits rounding may exchange.
     """
 
     sequences: int
@@ -84,10 +81,7 @@ class Asked:
 
 
 def expected(learner: Learner, tasks: Sequence[Task]) -> list[Asked]:
-    """Ask a learner at most 16 of the facts of ``tasks``, drawn by its seed; each question once.
-
-    tasks: those that it was taught; made-up questions are asked if there are none.
-    """
+    """Ask a learner at most 16 of its tasks' facts, drawn by its seed, or made-up questions."""
     backbone, limit = learner.backbone, learner.config.evaluation.max_new_tokens
     items = _sample(newest(tasks), learner)
     prompts = [
@@ -122,11 +116,7 @@ def _sample(items: list[Item], learner: Learner) -> list[Item]:
 
 
 def check(recorded: Recorded, asked: Sequence[Asked], folder: Path, to: str) -> Checked:
-    """Load an export as its card says and compare it with what the trajectory's model does.
-
-    Raises HoldfastError naming the difference if a question has other tokens, or if a logit or an
-    answer differs by more than rounding.
-    """
+    """Load an export as its card says; HoldfastError names what differs by more than rounding."""
     _check_questions(asked, folder)
     precision = recorded.config.backbone.precision
     if to == "peft":

@@ -46,14 +46,11 @@ def export(
     for an adapter of the unmodified backbone; out: a new or an empty directory, created atomically,
     with a README.md that says how to ask the model; after_task: a kept boundary; before, after: the
     same, by the number or the name of a task; without any of them, the last boundary.
-    checked: load what was written without Holdfast, and compare its logits and its answers to a
-    sample of facts with the trajectory's own; returns the result. repository: on the hub, where the
-    card says that the export lies; ``out`` by default.
+    checked: load what was written without Holdfast, compare logits and answers, and return the
+    result; repository: on the hub, where the card says that the export lies; ``out`` by default.
 
-    Raises HoldfastError if there is no trajectory, the boundary was not kept or is 0, ``out`` is
-    not empty or cannot be written, the backbone is quantized or its weights have changed, its
-    tokenizer is written in Python, or the export differs from what was learned by more than
-    rounding; for ``peft`` also if a task's factors are missing or the allocation rule is unknown.
+    Raises HoldfastError for what is no trajectory, was not kept, cannot be exported or written, or
+    differs from what was learned by more than rounding.
     Source: eq. app-shared, eq. app-merge, eq. app-olora-forward.
     """
     directory, out = Path(directory), Path(out)
@@ -109,11 +106,9 @@ def boundary(
     before: int | str | None = None,
     after: int | str | None = None,
 ) -> Commit:
-    """The commit to export: the last one, unless an argument names another.
+    """The commit to export; arguments as of :func:`export`.
 
-    after_task: how many tasks were learned; before, after: a task, by its number, from 1, or its
-    name. Raises HoldfastError if more than one is given, no task has that name, nothing was learned
-    at the boundary, or its model was not kept.
+    Raises HoldfastError if several are given, or the boundary is unknown, 0 or was not kept.
     """
     if sum(given is not None for given in (after_task, before, after)) > 1:
         raise HoldfastError(

@@ -118,8 +118,7 @@ def check_known_base(recorded: Recorded) -> None:
 def write_adapter(recorded: Recorded, commit: Commit, folder: Path, home: str) -> None:
     """Write the adapter from backbone to a commit's model, and the files of ``write_asking``.
 
-    home: where the export will lie. The embedded backbone, which is on no hub, is copied into its
-    folder ``base``.
+    The embedded backbone, which is on no hub, is copied into ``base``. home: where that will lie.
     """
     config = recorded.config
     backbone = recorded.backbone()
@@ -161,10 +160,7 @@ def write_adapter(recorded: Recorded, commit: Commit, folder: Path, home: str) -
 
 
 def load_adapted(folder: Path, precision: str) -> Any:
-    """Load an adapter that was written to ``folder``, as PEFT's ``AutoPeftModel`` loads it.
-
-    precision: of the backbone. Returns PEFT's model, on the CPU.
-    """
+    """Load an adapter that was written to ``folder``, as PEFT's ``AutoPeftModel`` loads it."""
     beside, config = folder / BASE, PeftConfig.from_pretrained(str(folder))
     with quiet(), torch.random.fork_rng(devices=[]):
         base: Any = AutoModelForCausalLM.from_pretrained(
@@ -240,9 +236,8 @@ def write_asking(
 ) -> None:
     """Write a model's tokenizer, with its chat template, and ``generation_config.json``.
 
-    settings: of the form in which the model was taught; for the paper's form the chat template is
-    ours. max_new_tokens: the length limit of an answer. Raises HoldfastError for a tokenizer
-    written in Python, which cannot be made to put the replay token, or nothing, first.
+    For the paper's form the chat template is ours. Raises HoldfastError for a tokenizer written in
+    Python, which cannot be made to put the replay token, or nothing, first.
     """
     tokenizer = backbone.tokenizer
     if getattr(tokenizer, "backend_tokenizer", None) is None:

@@ -49,8 +49,7 @@ def convert(source: Path, file: Path, *, checked: bool = True) -> None:
     """Write the complete model of a directory, as ``save_pretrained`` leaves it, into one file.
 
     checked: read the file with transformers and compare every matrix and the tokens of a text.
-    Raises HoldfastError for a model that cannot be written, before anything is, and if what is read
-    differs from the model by more than float16's rounding.
+    Raises HoldfastError for a model that cannot be written, and for another one that is read.
     """
     with quiet():
         model: Any = AutoModelForCausalLM.from_pretrained(source)
@@ -61,10 +60,7 @@ def convert(source: Path, file: Path, *, checked: bool = True) -> None:
 
 
 def only_the_file(folder: Path, *, checked: bool = True) -> None:
-    """Replace the model in a directory by its GGUF file; README.md stays.
-
-    Raises HoldfastError as :func:`convert` does.
-    """
+    """Replace the model in a directory by its GGUF file, as :func:`convert`; README.md stays."""
     convert(folder, folder / FILE, checked=checked)
     for path in folder.iterdir():
         if path.name not in (FILE, "README.md"):

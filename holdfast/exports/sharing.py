@@ -101,10 +101,9 @@ def push_memory(
 ) -> str:
     """Upload a memory; return the address of the repository.
 
-    repository: USER/NAME, made if it is new, private unless ``public``; an adapter that the memory
-    no longer has is removed there, and stays in the repository's history; list_facts: show the
-    facts in the card too. Raises HoldfastError if nothing is learned, if the model has no name that
-    others know, and with the hub's reason.
+    repository: USER/NAME, made if it is new, private unless ``public``; adapters that are gone here
+    are removed there, but not from its history; list_facts: in the card too. Raises HoldfastError
+    if nothing is learned, if the model has no name that others know, and with the hub's reason.
     """
     if not memory.horizon:
         raise HoldfastError(f"{memory.directory}: has learned nothing yet; learn its facts")

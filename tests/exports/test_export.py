@@ -119,8 +119,12 @@ def test_logits_are_the_trajectorys(
     ours = learned_backbone(directory, after)
     ids = IDS if ours.seed_token is None else [ours.seed_token, *IDS]
     expected = own_logits(ours, ids)
-    before = family(name).double() if after is None else learned_backbone(directory).model
-    assert float((own_logits(ours, IDS) - logits(before, IDS))[:, :TOKENS].abs().max()) > 0.01
+    if after is None:
+        other = logits(family(name).double(), IDS)
+    else:
+        other = own_logits(learned_backbone(directory), IDS)
+    change = own_logits(ours, IDS)[:, :TOKENS] - other[:, :TOKENS]
+    assert float(change.abs().max()) > (0.05 if after is None else 0.01)
     export(directory, "hf", tmp_path / "hf", after, checked=False)
     same(logits(load_hf(tmp_path / "hf")[0], ids), expected, "float64")
     export(directory, "peft", tmp_path / "peft", after)

@@ -37,10 +37,9 @@ from holdfast.streams.batches import fact_key, latest
 class ConsolidationOutcome:
     """What a consolidation did.
 
-    facts: how many were learned together; answered: how many of them the new weights answer;
-    lessons: how many the memory has; lessons_kept: how many of them keep their own adapter, since
-    it answers facts that the new one does not; is_new: False if all this was learned before, and
-    ``answered`` then counts what the kept adapters answer too.
+    facts, answered: learned together, and answered by the new weights; lessons_kept: how many of
+    the ``lessons`` keep their own adapter, as it answers facts that the new one does not; is_new:
+    False if this was learned before; ``answered`` then counts what the kept adapters answer too.
     """
 
     facts: int

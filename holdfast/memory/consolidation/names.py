@@ -45,9 +45,7 @@ class NamedQuestion:
 
 @dataclass(frozen=True)
 class NamedFact:
-    """answer: its token ids; name: the number of the name that it is about; questions: its
-    wordings, the taught one first; corrupted: corruptions of them.
-    """
+    """A fact's token ids; name: its number; questions: the taught one first; corrupted: of them."""
 
     answer: tuple[int, ...]
     name: int
@@ -58,11 +56,7 @@ class NamedFact:
 def named_facts(
     engine: Engine, facts: Sequence[WordedFact], corrupted: Sequence[Sequence[str]]
 ) -> list[NamedFact]:
-    """Tokenize facts, number the names that they are about from 0, and find where these end.
-
-    corrupted: corruptions of each fact's wordings. A question that names nothing counts as a name
-    as a whole.
-    """
+    """Tokenize facts and their corruptions, number the names in them, find where these end."""
     form = engine.form
     numbers: dict[str, int] = {}
     named = []
@@ -90,10 +84,9 @@ def names_of(engine: Engine, facts: Sequence[WordedFact]) -> list[str]:
 
 
 def related_wordings(engine: Engine, facts: Sequence[WordedFact]) -> list[list[str]]:
-    """For each fact, the library's wordings of the relation that its question asks for.
+    """For each fact, the library's wordings of the relation that its question surely asks for.
 
-    Only new ones that are not too long; none if no relation has a probability above 0.6, or if the
-    question names nothing.
+    Only new ones that are not too long; none if the question names nothing.
     """
     looks = engine.looks([fact.wordings[0] for fact in facts])
     related: list[list[str]] = []

@@ -104,8 +104,8 @@ def own_texts(
 ) -> list[Turn]:
     """The texts of a model, from the cache or written now; no adapter may act.
 
-    A call after a kill continues behind the last batch in the cache. fingerprint: of the model;
-    report(done, total): texts. Raises HoldfastError if the cache cannot be written.
+    A call after a kill continues behind the last batch in the cache. report(done, total): texts.
+    Raises HoldfastError if the cache cannot be written.
     """
     form = reader.form
     template = [form.prefix, form.user_end, form.invocation]
@@ -228,10 +228,7 @@ def _questions_about_invented_names(reader: PromptReader, count: int) -> list[li
 def _write_questions(
     reader: PromptReader, beginning: str, count: int, settings: OwnTextSettings
 ) -> list[list[int]]:
-    """Sample questions that the model writes after a beginning of a user's text, each once.
-
-    Without a beginning the first token is sampled too, after the prefix.
-    """
+    """Sample questions that the model writes after a beginning, or the prefix, each once."""
     form = reader.form
     begin = form.question(beginning)[: -len(form.user_end) or None] if beginning else []
     sampler = generator(0, "own", beginning)

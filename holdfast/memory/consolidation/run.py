@@ -56,9 +56,8 @@ def learn_adapter(
 ) -> tuple[State, list[bool]]:
     """Train an adapter; return its factors in bfloat16, and whether it answers each fact.
 
-    progress: a file from which a run of the same facts, settings, model and seed continues. It is
-    written about once a minute, after the last step, and when Ctrl-C or SIGTERM ends the run.
-    report(what, done, total).
+    progress: a file from which a run of the same facts, settings, model and seed continues; it is
+    written once a minute, after the last step, and when Ctrl-C or SIGTERM ends the run.
     """
     form = engine.form
     related = related_wordings(engine, facts)
@@ -106,11 +105,7 @@ def learn_neurons(
     progress: Path,
     report: Told = lambda *_: None,
 ) -> tuple[State, list[bool]]:
-    """Train neurons; return them, and whether the model answers each fact with them.
-
-    progress, report: as of :func:`learn_adapter`. Raises HoldfastError for a model without gated
-    MLPs.
-    """
+    """As :func:`learn_adapter`, neurons; HoldfastError for a model without gated MLPs."""
     model, form = engine.bare_model(), engine.form
     mlps = gated_mlps(model)
     own = own_texts(

@@ -21,13 +21,12 @@ _Result = TypeVar("_Result")
 class Sides:
     """Greedy answers of a memory and of its parts; the untouched model's replies are cached.
 
-    "The weights" are the neurons of all facts, if the memory has them; they act at every token.
-    Else they are the adapter of a fact's lesson for questions about the fact, whatever the gate
-    would decide; other questions can then be asked only of a memory with a single adapter.
+    "The weights" are the neurons of all facts, which act at every token, or else the adapter of a
+    fact's lesson, whatever the gate would decide; questions about no fact can then be asked only
+    of a memory with a single adapter.
     """
 
     def __init__(self, engine: Engine, answerer: Answerer, neurons: Neurons | None = None) -> None:
-        """neurons: of all facts; None to use the adapters."""
         self.engine, self.answerer, self._neurons = engine, answerer, neurons
         self.facts = answerer.facts
         self._places = {question_key(fact.question): n for n, fact in enumerate(self.facts)}
@@ -35,7 +34,7 @@ class Sides:
         self._untouched: dict[str, str] = {}
 
     def place(self, question: str) -> int:
-        """The number of the fact whose taught question this is."""
+        """The number of the fact that has this question."""
         return self._places[question_key(question)]
 
     def memory(self, questions: Sequence[str], report: Report) -> list[Answer]:
@@ -110,10 +109,7 @@ class Sides:
 
     @contextlib.contextmanager
     def acting(self, questions: Sequence[str], owner: int = 0) -> Iterator[Sequence[Reading]]:
-        """Switch the weights on within the block; yield the readings of the questions.
-
-        owner: the number of the fact whose lesson's adapter acts; unused if there are neurons.
-        """
+        """Switch the weights of fact ``owner`` on in the block; yield the questions' readings."""
         if self._neurons is not None:
             prompts = [self.engine.limits.question_tokens(question) for question in questions]
             with acting(self.engine.bare_model(), self._neurons), self.engine.reader.own_prefix():

@@ -44,10 +44,7 @@ def kl_per_token(
 
 
 def bits_per_byte(sides: Sides, report: Report = lambda *_: None) -> tuple[float, float]:
-    """Bits per byte of ten everyday texts: with the untouched model, and with the weights on.
-
-    The weights act at every token here; in use, an activated adapter does not act on plain text.
-    """
+    """Bits per byte of ten everyday texts: with the untouched model, and with the weights on."""
     engine = sides.engine
     texts = [passage.text for passage in everyday_passages()]
     model, tokenizer = engine.reader.model, engine.form.tokenizer

@@ -1,10 +1,9 @@
 """Measure a memory as model editors are measured, by the answers that it really gives.
 
-Efficacy: the edit's question gets its answer; generality: other wordings do too; locality:
-neighbours get the untouched model's answers, to the letter; portability: questions that need the
-edit get an accepted answer; fluency: how varied the words are that continue a text; and the
-everyday questions that are still answered. Token accuracy under teacher forcing is not measured: it
-does not say what a model answers (Yang et al. 2025, 2502.11177).
+Efficacy: the edit's question gets its answer; generality: other wordings do; locality: neighbours
+get the untouched model's answers, to the letter; portability: questions that need the edit get an
+accepted answer; fluency: how varied the words are that continue a text. Token accuracy under
+teacher forcing does not say what a model answers (Yang et al. 2025, 2502.11177).
 """
 
 from __future__ import annotations

@@ -45,10 +45,7 @@ _QUESTIONS = {
 
 @dataclass(frozen=True)
 class Relation:
-    """A relation of the set.
-
-    patterns: texts with ``[X]`` that the object continues; triples: pairs of subject and object.
-    """
+    """patterns: texts with ``[X]`` that the object continues; triples: (subject, object)."""
 
     name: str
     patterns: tuple[str, ...]
@@ -115,9 +112,8 @@ def draw_edits(
     """Draw facts whose answer is a false object of the relation, evenly over the relations.
 
     held_out: how many further patterns to ask, never taught, None for all; others: how many
-    neighbours, which are subjects of the relation in no edit, with the same true object if there
-    are any; form: ``complete`` teaches a pattern to complete, ``question`` a question. ``sentence``
-    is a pattern that is not asked, None if all are. ``untaught`` asks what relations that share no
+    neighbours, in no edit, with the same true object if there are any; form: ``complete`` teaches
+    a pattern to complete, ``question`` a question. ``untaught`` asks what relations that share no
     pattern with this one (to be located in) say of the subject.
     Raises ValueError if the folder has too few subjects.
     """

@@ -49,11 +49,7 @@ class EverydayQuestion:
 
 
 def probes_of(facts: Iterable[Item]) -> list[Probe]:
-    """A probe for each fact, from the fact's details.
-
-    Details: ``held_out``, ``reverse`` ({question, answer}), ``sentence``, ``others``, ``untaught``.
-    If one of them has another form, a warning is logged and the fact's probe stays empty.
-    """
+    """A probe for each fact, from its details; an empty one, with a warning, if these are wrong."""
     probes = []
     for fact in facts:
         probe = Probe(fact.question, fact.answer)
@@ -69,7 +65,6 @@ def probes_of(facts: Iterable[Item]) -> list[Probe]:
 def with_probes(probes: Sequence[Probe], path: Path) -> list[Probe]:
     """The probes, with the fields that a file of JSON lines gives in place of their own.
 
-    A line: {"question": a taught one, "wordings", "reverse", "sentence", "others", "untaught"}.
     Raises HoldfastError naming a line that is invalid or whose question was not taught.
     """
     places = {question_key(probe.question): place for place, probe in enumerate(probes)}
@@ -89,11 +84,7 @@ def with_probes(probes: Sequence[Probe], path: Path) -> list[Probe]:
 
 
 def everyday_questions(path: Path | None = None) -> list[EverydayQuestion]:
-    """The 240 questions of the package, or those of a file of JSON lines.
-
-    A line: {"question", "answers": a list of texts}; further keys are ignored.
-    Raises HoldfastError naming a line that is invalid.
-    """
+    """The 240 questions of the package, or those of a file of JSON lines, each checked."""
 
     def take(values: Mapping[str, Any]) -> EverydayQuestion:
         answers = _texts(values, "answers")
@@ -107,10 +98,7 @@ def everyday_questions(path: Path | None = None) -> list[EverydayQuestion]:
 def without_taught(
     probes: Sequence[Probe], everyday: Sequence[EverydayQuestion], asked: Iterable[str]
 ) -> tuple[list[Probe], list[EverydayQuestion]]:
-    """Leave out learned questions; a probe's ``sentence`` always stays.
-
-    asked: every wording that was learned. Case, punctuation and spacing make no difference.
-    """
+    """Leave out what was learned, whatever its case and spacing; a ``sentence`` always stays."""
     taught = {loose_key(text) for text in asked}
 
     def unlearned(texts: Sequence[str]) -> tuple[str, ...]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import compress
 from operator import eq
+from pathlib import Path
+from timeit import timeit
 from typing import Any
 
 from holdfast.memory.answering import Answer
@@ -147,10 +148,7 @@ def unknown(sides: Sides, name: str, questions: Sequence[str], report: Report) -
 
 
 def drift(sides: Sides, questions: Sequence[str], report: Report) -> StageResult:
-    """KL and bits per byte with the weights acting at every token; empty with several adapters.
-
-    Behind the gate nothing changes, since the untouched model answers what was not taught.
-    """
+    """KL and bits per byte with the weights acting at every token; empty with several adapters."""
     if not sides.has_one_set or not questions:
         return {}, []
     replies = sides.untouched(questions)
@@ -164,25 +162,15 @@ def drift(sides: Sides, questions: Sequence[str], report: Report) -> StageResult
     return measures, []
 
 
-def _sizes(memory: Memory) -> dict[str, int]:
-    """Bytes on disk of the adapters, of the weights alone, and of the list of facts."""
-    record = memory.record
-    adapters, neurons = {lesson.file for lesson in record.lessons}, record.all_neurons
-
-    def size(files: Iterable[str]) -> int:
-        paths = [memory.directory / LESSONS / file for file in files]
-        return sum(path.stat().st_size for path in paths if path.is_file())
-
-    return {
-        "adapters": size(adapters),
-        "weights": size(adapters if neurons is None else {neurons.file}),
-        "list": (memory.directory / FACTS_FILE).stat().st_size,
-    }
-
-
 def costs(memory: Memory, sides: Sides, questions: Sequence[str], report: Report) -> StageResult:
     """Median seconds of one taught question, with the model loaded, and bytes on disk."""
-    sizes = _sizes(memory)
+    record, lessons = memory.record, memory.directory / LESSONS
+    adapters = _size(lessons / file for file in {lesson.file for lesson in record.lessons})
+    neurons = record.all_neurons
+    weights = adapters if neurons is None else _size([lessons / neurons.file])
+    listed = _size([memory.directory / FACTS_FILE])
+    directory = find(memory.model)
+    model = 0 if directory is None else _size(directory.rglob("*"))
     timed: dict[str, Callable[[str], object]] = {
         "memory": lambda question: sides.answerer.replies([question]),
         "weights": lambda question: sides.weights(
@@ -192,22 +180,20 @@ def costs(memory: Memory, sides: Sides, questions: Sequence[str], report: Report
     }
     seconds = {}
     for number, (side, ask) in enumerate(timed.items(), start=1):
-        spent = []
-        for question in questions:
-            begin = time.perf_counter()
-            ask(question)
-            spent.append(time.perf_counter() - begin)
+        spent = [timeit(partial(ask, question), number=1) for question in questions]
         seconds[side] = statistics.median(spent)
         report(number, len(timed))
-    directory = find(memory.model)
-    files = directory.rglob("*") if directory is not None else ()
-    model = sum(path.stat().st_size for path in files if path.is_file())
     measures = {
         "seconds": Measure(len(questions), **seconds),
-        "bytes": Measure(None, sizes["adapters"] + sizes["list"], sizes["weights"], sizes["list"]),
+        "bytes": Measure(None, adapters + listed, weights, listed),
         "model_bytes": Measure(None, model, model, model),
     }
     return measures, []
+
+
+def _size(paths: Iterable[Path]) -> int:
+    """Bytes on disk."""
+    return sum(path.stat().st_size for path in paths if path.is_file())
 
 
 def fraction(verdicts: Sequence[bool]) -> float | None:
@@ -232,10 +218,7 @@ def rows_of(
     wanted: Sequence[Sequence[str]],
     right: Sequence[bool],
 ) -> list[dict[str, Any]]:
-    """A row per question: the accepted answers; the answers of memory, weights and list.
-
-    weights: replies, or whether they are right; right: whether the memory's answers are.
-    """
+    """A row per question. weights: replies, or whether they are right; right: of the memory's."""
     return [
         {
             "question": answer.question,
