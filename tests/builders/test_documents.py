@@ -57,44 +57,37 @@ def test_a_sentence_keeps_what_closes_it(first: str) -> None:
     assert sentences_of(f"{first} Then she left.") == [first, "Then she left."]
 
 
-def test_markdown_with_breaks_and_tags(tmp_path: Path) -> None:
-    text = (
-        "Built by Voss  \nin 1911.\n\nA <b>bold</b> word<br>next.\n\n<p>Ida was *born* here.</p>\n"
-    )
-    (passage,) = passages(written(tmp_path / "notes.md", text))
-    assert passage.sentences == (
-        "Built by Voss in 1911.",
-        "A bold word next.",
-        "Ida was *born* here.",
-    )
-
-
-def test_front_matter_is_no_text_and_a_heading_a_line_of_its_own(tmp_path: Path) -> None:
-    text = "---\ntitle: Notes\n---\n# Ostwick\n\nThe mill is old. It grinds oats.\n\n---\n\nEnd."
-    (passage,) = passages(written(tmp_path / "a.md", text))
-    assert passage.text == "Ostwick\nThe mill is old. It grinds oats. End."
-
-
-def test_markdown_without_its_marks(tmp_path: Path) -> None:
-    text = (
-        "# The *lamp*\n\n- It was [lit](http://x.y) in **1874**.\n- `Oil` burns.\n\n> So they say."
-    )
-    (passage,) = passages(written(tmp_path / "notes.md", text))
-    assert passage.sentences == (
-        "The lamp", "It was lit in 1874.", "Oil burns.", "So they say.",
-    )  # fmt: skip
-    assert passage.source == "notes.md" and passage.text.startswith("The lamp\nIt was lit")
-
-
-def test_a_page_without_what_stands_beside_its_text(tmp_path: Path) -> None:
-    page = (
-        "<html><head><title>x</title><script>var a = 'No.'</script></head><body><nav>Home</nav>"
-        f"<h1>Lamp</h1><p>{TEXT}</p><ul><li>One &amp; two.</li></ul><footer>1999</footer></body>"
-    )
-    (passage,) = passages(written(tmp_path / "page.html", page))
-    assert passage.sentences == (
-        "Lamp", "The lamp was lit in 1874.", "Its keeper is Orsa Tindle.", "One & two.",
-    )  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        (
+            "breaks and tags.md",
+            "Built by Voss  \nin 1911.\n\nA <b>bold</b> word<br>next.\n\n<p>Ida is *old*.</p>\n",
+            "Built by Voss in 1911. A bold word next. Ida is *old*.",
+        ),
+        (
+            "front matter.md",
+            "---\ntitle: Notes\n---\n# Ostwick\n\nThe mill is old. It grinds oats.\n\n---\n\nEnd.",
+            "Ostwick\nThe mill is old. It grinds oats. End.",
+        ),
+        (
+            "marks.markdown",
+            "# The *lamp*\n\n- It was [lit](http://x.y) in **1874**.\n- `Oil` burns.\n\n> Bye.",
+            "The lamp\nIt was lit in 1874. Oil burns. Bye.",
+        ),
+        (
+            "what stands beside.html",
+            "<html><head><title>x</title><script>var a = 'No.'</script></head><body>"
+            f"<nav>Home</nav><h1>Lamp</h1><p>{TEXT}</p><ul><li>One &amp; two.</li></ul>"
+            "<footer>1999</footer></body>",
+            f"Lamp\n{TEXT} One & two.",
+        ),
+    ],
+)
+def test_the_text_of_a_page(tmp_path: Path, name: str, text: str, expected: str) -> None:
+    """A heading is a line of its own; marks, tags and what is no text are left out."""
+    (passage,) = passages(written(tmp_path / name, text))
+    assert (passage.source, passage.text) == (name, expected)
 
 
 def test_a_pdf_by_its_pages(tmp_path: Path) -> None:
@@ -158,11 +151,8 @@ def test_bad_input(tmp_path: Path, name: str, content: bytes, message: str) -> N
     with pytest.raises(HoldfastError, match=message) as raised:
         passages(path)
     assert str(path) in str(raised.value) and "\n" not in str(raised.value)
-
-
-def test_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(HoldfastError, match="no such file"):
-        passages(tmp_path / "a.txt")
+        passages(tmp_path / "none.txt")
 
 
 def test_a_scan_and_a_locked_pdf(tmp_path: Path) -> None:

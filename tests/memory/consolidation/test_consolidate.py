@@ -37,11 +37,20 @@ from tests.memory.test_killed import files_of
 from tests.trajectory.instants import heard
 
 pytestmark = pytest.mark.usefixtures("unflushed")
+Gives = Callable[[list[bool]], None]
 
 
 @pytest.fixture
 def all_in_one(done: Done, tmp_path: Path) -> Path:
     return shutil.copytree(done.place, tmp_path / "one" / "m")
+
+
+@pytest.fixture
+def gives(done: Done, monkeypatch: pytest.MonkeyPatch) -> Gives:
+    """Makes an adapter be learned at once that gives these facts."""
+    return lambda given: monkeypatch.setattr(
+        module, "learn_adapter", lambda *_: (done.state, given)
+    )
 
 
 def adapters(place: Path) -> list[str]:
@@ -84,13 +93,12 @@ def test_what_it_was_trained_on_is_no_other_wording(
 
 
 def test_a_single_lesson_is_learned_for_whole_turns(
-    chat_directory: Path, tmp_path: Path, done: Done, monkeypatch: pytest.MonkeyPatch
+    chat_directory: Path, tmp_path: Path, gives: Gives
 ) -> None:
     """So that it can be merged; once only."""
     memory = Memory(tmp_path / "m", str(chat_directory))
     memory.learn(MONDAY)
-    answered = [True] * len(MONDAY)
-    monkeypatch.setattr(module, "learn_adapter", lambda *_: (done.state, answered))
+    gives([True] * len(MONDAY))
     for is_new in (True, False):
         outcome = consolidate(memory, SETTINGS)
         assert outcome == ConsolidationOutcome(len(MONDAY), len(MONDAY), 1, 0, is_new)
@@ -113,13 +121,12 @@ def test_later_lessons_and_corrections_stand_beside_it_and_are_taken_in(all_in_o
 
 
 def test_a_lesson_keeps_the_adapter_that_answers_more(
-    holdfast: Callable[..., Outcome], copied: Callable[[], Path], done: Done,
+    holdfast: Callable[..., Outcome], copied: Callable[[], Path], gives: Gives,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """The new adapter gives nothing of TUESDAY: MONDAY's goes, TUESDAY's stays."""
     place = copied()
-    worse = done.state, [True, True, True, False, True]
-    monkeypatch.setattr(module, "learn_adapter", lambda *_: worse)
+    gives([True, True, True, False, True])
     before = adapters(place)
     memory = Memory(place)
     assert consolidate(memory, SETTINGS) == ConsolidationOutcome(5, 4, 2, 1)
@@ -138,13 +145,10 @@ def test_a_lesson_keeps_the_adapter_that_answers_more(
     assert consolidate(Memory(place), SETTINGS).lessons_kept == 1
 
 
-def test_what_a_lesson_missed_may_be_missed(
-    copied: Callable[[], Path], done: Done, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_lesson_missed_may_be_missed(copied: Callable[[], Path], gives: Gives) -> None:
     """Only what its adapter gave counts; it is then answered from the list, and said."""
     place = copied()
-    worse = done.state, [False, True, True, True, True]
-    monkeypatch.setattr(module, "learn_adapter", lambda *_: worse)
+    gives([False, True, True, True, True])
     record = Memory(place).record
     first, *others = record.lessons
     missed = (question_key(MONDAY[0][0]),)
@@ -155,12 +159,11 @@ def test_what_a_lesson_missed_may_be_missed(
 
 @pytest.mark.parametrize("all_given", [True, False])
 def test_neurons_go_where_one_adapter_has_all_lessons(
-    all_given: bool, copied: Callable[[], Path], done: Done, monkeypatch: pytest.MonkeyPatch
+    all_given: bool, copied: Callable[[], Path], gives: Gives
 ) -> None:
     """It is what is exported then; where a lesson keeps its own they still are."""
     place = copied()
-    given = done.state, [True, True, True, all_given, True]
-    monkeypatch.setattr(module, "learn_adapter", lambda *_: given)
+    gives([True, True, True, all_given, True])
     neurons = LearnedNeurons("neurons.safetensors", 2, 5)
     module.write_record(place, replace(Memory(place).record, neurons=neurons))
     assert consolidate(Memory(place), SETTINGS).lessons_kept == (not all_given)
@@ -302,7 +305,7 @@ def test_one_at_a_time_beside_lessons(
 
 
 def test_an_empty_memory_and_the_command(
-    holdfast: Callable[..., Outcome], all_in_one: Path, copied: Callable[[], Path], done: Done,
+    holdfast: Callable[..., Outcome], all_in_one: Path, copied: Callable[[], Path], gives: Gives,
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """The command says how many facts are answered; what it cannot do is one line.
@@ -325,7 +328,7 @@ def test_an_empty_memory_and_the_command(
     ]
     assert (all_in_one / "memory.json").read_bytes() == content
     monkeypatch.setattr(rehearsal, "ConsolidationSettings", partial(replace, SETTINGS))
-    monkeypatch.setattr(module, "learn_adapter", lambda *_: (done.state, [True] * 5))
+    gives([True] * 5)
     place = copied()
     result = holdfast("consolidate", place, "--json")
     assert result.status == 0
