@@ -51,17 +51,10 @@ def text_before(stops: Sequence[str], text: str) -> str:
 
 
 class TextModel(Protocol):
-    """A local backbone, or an endpoint."""
+    """A local backbone, or an endpoint. name: in manifests; batch: the best number of prompts."""
 
-    @property
-    def name(self) -> str:
-        """The model's name in manifests."""
-        ...
-
-    @property
-    def batch(self) -> int:
-        """The preferred number of prompts per call."""
-        ...
+    name: str
+    batch: int
 
     def answer(
         self, prompts: Sequence[Prompt], sampling: SamplingParameters

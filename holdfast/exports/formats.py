@@ -245,14 +245,20 @@ def write_asking(
             f"{backbone.model.name_or_path}: its tokenizer, {type(tokenizer).__name__}, is written "
             "in Python, and only those with a tokenizer.json can be exported; ask it here"
         )
-    tokenizer.backend_tokenizer.post_processor = _processor(backbone.seed_token)
+    token = backbone.seed_token
+    first = "" if token is None else REPLAY_TOKEN
+    begin = "" if token is None else f"{REPLAY_TOKEN}:0 "
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single=f"{begin}$A:0",
+        pair=f"{begin}$A:0 $B:1",
+        special_tokens=[] if token is None else [(REPLAY_TOKEN, token)],
+    )
     if tokenizer.pad_token is None and tokenizer.eos_token is not None:
         tokenizer.pad_token = tokenizer.eos_token
     template = template_for(settings, backbone)
     if template.form == PAPER:
         tokenizer.chat_template = _chat_template(backbone)
     else:
-        first = "" if backbone.seed_token is None else REPLAY_TOKEN
         tokenizer.chat_template = first + with_one_date(tokenizer.get_chat_template())
     tokenizer.save_pretrained(folder)
     _take_as_written(folder / "tokenizer_config.json")
@@ -268,16 +274,6 @@ def greedy(backbone: Backbone, max_new_tokens: int) -> GenerationConfig:
         bos_token_id=defaults.bos_token_id,
         eos_token_id=sorted(backbone.stop_tokens) or None,
         pad_token_id=backbone.pad_token,
-    )
-
-
-def _processor(seed_token: int | None) -> TemplateProcessing:
-    if seed_token is None:
-        return TemplateProcessing(single="$A:0", pair="$A:0 $B:1", special_tokens=[])
-    return TemplateProcessing(
-        single=f"{REPLAY_TOKEN}:0 $A:0",
-        pair=f"{REPLAY_TOKEN}:0 $A:0 $B:1",
-        special_tokens=[(REPLAY_TOKEN, seed_token)],
     )
 
 

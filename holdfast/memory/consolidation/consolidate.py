@@ -21,7 +21,6 @@ from holdfast.memory.memory import Memory, Told
 from holdfast.memory.record import (
     CONSOLIDATION_LOCK,
     PROGRESS_OF_ALL,
-    LearnedLesson,
     LearnedNeurons,
     Record,
     remove_unnamed,
@@ -129,10 +128,19 @@ def _one_for_all(
     given: dict[str, bool],
     file: str,
 ) -> tuple[Record, int]:
-    """Write the new adapter; return the record with it, and how many lessons keep their own."""
+    """Write the new adapter; return the record with it, and how many lessons keep their own.
+
+    A lesson has the new adapter if that answers all that its own answered.
+    """
     # For the key of each fact, the number of the last task that has it.
     owners = {fact_key(item): number for number, task in enumerate(tasks) for item in task.items}
-    lessons = _after(record, owners, given, file)
+    lessons = []
+    for number, lesson in enumerate(record.lessons):
+        keys = [key for key, owner in owners.items() if owner == number]
+        if all(given[key] or key in lesson.missed for key in keys):
+            missed = tuple(key for key in keys if not given[key])
+            lesson = replace(lesson, file=file, missed=missed, whole_turn=True)
+        lessons.append(lesson)
     answered = [
         (key, text)
         for key, text in questions_on_file(item for task in tasks for item in task.items)
@@ -146,21 +154,6 @@ def _one_for_all(
     neurons = record.neurons if lessons_kept else None  # export merges the adapter now
     change = replace(record, lessons=tuple(lessons), consolidated=len(lessons), neurons=neurons)
     return change, lessons_kept
-
-
-def _after(
-    record: Record, owners: dict[str, int], given: dict[str, bool], file: str
-) -> list[LearnedLesson]:
-    """The lessons, with the new file if it answers all that their own adapter answered."""
-    lessons = []
-    for number, lesson in enumerate(record.lessons):
-        keys = [key for key, owner in owners.items() if owner == number]
-        if all(given[key] or key in lesson.missed for key in keys):
-            missed = tuple(key for key in keys if not given[key])
-            lessons.append(replace(lesson, file=file, missed=missed, whole_turn=True))
-        else:
-            lessons.append(lesson)
-    return lessons
 
 
 def _commit(memory: Memory, before: Record, after: Record) -> None:
