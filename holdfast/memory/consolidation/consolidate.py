@@ -136,9 +136,9 @@ def _one_for_all(
     owners = {fact_key(item): number for number, task in enumerate(tasks) for item in task.items}
     lessons = []
     for number, lesson in enumerate(record.lessons):
-        keys = [key for key, owner in owners.items() if owner == number]
-        if all(given[key] or key in lesson.missed for key in keys):
-            missed = tuple(key for key in keys if not given[key])
+        facts = [key for key, owner in owners.items() if owner == number]
+        if all(given[key] or key in lesson.missed for key in facts):
+            missed = tuple(key for key in facts if not given[key])
             lesson = replace(lesson, file=file, missed=missed, whole_turn=True)
         lessons.append(lesson)
     answered = [
