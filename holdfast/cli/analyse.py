@@ -31,8 +31,6 @@ Where = Annotated[
     ),
 ]
 
-_MANIFEST = "written.json"  # lists the files that this command wrote
-_PATHS = ("study", "path")
 # For figures, not in analysis.md: a row for each age, metric, pair or task.
 _LONG = ("survival", "means", "differences", "samples", "samples_by_age")
 
@@ -113,16 +111,16 @@ def _take(place: Path, analysis: Analysis, drawn: StudyFigures) -> None:
         return written + [f"figures/{name}.{kind}" for name in figures for kind in ("png", "pdf")]
 
     names = ["analysis.md", *files([*analysis.tables, "cells"], drawn.figures)]
-    take_place(place, _MANIFEST, names, stale=files(analysis.absent, drawn.absent))
+    take_place(place, "written.json", names, stale=files(analysis.absent, drawn.absent))
 
 
 def _write(place: Path, study: Study, analysis: Analysis) -> None:
     from holdfast.analysis.tables import json_rows, markdown
     from holdfast.core.files import write_text_atomically
 
-    cells = study.cells.assign(
-        **{name: [os.path.relpath(path, place) for path in study.cells[name]] for name in _PATHS}
-    )
+    cells = study.cells.copy()
+    for column in ("study", "path"):
+        cells[column] = [os.path.relpath(path, place) for path in cells[column]]
     for name, table in {**analysis.tables, "cells": cells}.items():
         write_text_atomically(place / f"{name}.csv", table.to_csv(index=False))
         write_text_atomically(place / f"{name}.json", json_rows(table))
@@ -133,10 +131,8 @@ def _write(place: Path, study: Study, analysis: Analysis) -> None:
     if study.missing:
         parts += ["\n## Missing\n\n", *(f"- {line}\n" for line in study.missing)]
     if analysis.absent:
-        parts += [
-            "\n## Not made\n\n",
-            *(f"- {name}: {why}\n" for name, why in analysis.absent.items()),
-        ]
+        absent = (f"- {name}: {why}\n" for name, why in analysis.absent.items())
+        parts += ["\n## Not made\n\n", *absent]
     write_text_atomically(place / "analysis.md", "".join(parts))
 
 

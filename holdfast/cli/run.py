@@ -99,7 +99,7 @@ def recipes(
 
 
 def refuse_unknown_tracker(track: str | None) -> None:
-    """Raise HoldfastError unless it is None, or a tracker whose client is installed."""
+    """Raise HoldfastError for a tracker that is none, or whose client is not installed."""
     if track is not None:
         from holdfast.tracking.tracking import check_tracker
 
@@ -113,10 +113,7 @@ def dataset_of(overrides: Iterable[str]) -> str | None:
 
 
 def configuration(name: str, dataset: str | None = None) -> dict[str, Any]:
-    """The nested values of a recipe or of a YAML file; HoldfastError if it is neither.
-
-    dataset: apply the settings that it has for the data set of this name, if any.
-    """
+    """The nested values of a recipe or of a YAML file, with its settings for the data set."""
     names = recipe_names()
     if name in names:
         return recipe(name, dataset)
@@ -136,22 +133,19 @@ def values_of_file(name: str, recipes: str, names: list[str]) -> dict[str, Any]:
 
 
 def _print_plan(config: RunConfig, out: Path | None, tasks: int | None) -> None:
-    """Print the configuration as YAML that `run` takes; sizes and fingerprints in comments.
-
-    If ``out`` is given, its contents are checked as by a run; nothing is written.
-    """
+    """Print the configuration as YAML that `run` takes; sizes and fingerprints in comments."""
     import yaml
 
     from holdfast.core.config import sha256_of
     from holdfast.learning.stream import check_without_weights, stream_of
     from holdfast.learning.trajectory import Trajectory
 
-    trajectory = None if out is None else Trajectory(config, out)
+    trajectory = None if out is None else Trajectory(config, out)  # refuses as a run would
     stream = trajectory.stream if trajectory else stream_of(config)
+    learned = trajectory.horizon if trajectory else 0
     horizon = tasks if tasks is not None else len(stream.tasks)
     if not 1 <= horizon <= len(stream.tasks):
         raise HoldfastError(f"--tasks {horizon} is not within the stream of {len(stream.tasks)}")
-    learned = trajectory.horizon if trajectory else 0
     unchecked = check_without_weights(config, stream.first(horizon), learned)
     sizes = [len(task.items) for task in stream.tasks[:horizon]]
     steps = sum(map(config.optim.steps_of, sizes))

@@ -171,6 +171,5 @@ def tell_waiting(memory: Path, *, teach: bool) -> None:
     lessons = f"{counted(len(waiting), 'lesson')} on file"
     facts = counted(sum(state.facts for state in waiting), "fact")
     then = "learned now" if teach else f"not learned; holdfast learn {memory} learns them"
-    then += f", holdfast lessons {memory} --cancel all drops them"
-    line = f"waiting: {lessons}, {facts}; {then}"
-    print(line, file=sys.stderr)
+    drop = f"holdfast lessons {memory} --cancel all drops them"
+    print(f"waiting: {lessons}, {facts}; {then}, {drop}", file=sys.stderr)

@@ -25,11 +25,11 @@ _FAILED = 4
 
 @dataclass
 class _Running:
-    """A running cell. since: its start time; task: the last one learned, None before the first."""
+    """A running cell. since: its start time; task: the last one learned, 0 before the first."""
 
     cell: Cell
     since: float
-    task: int | None = None
+    task: int = 0
 
 
 class StudyTable(Watch):
@@ -92,12 +92,9 @@ class StudyTable(Watch):
         rows = Table.grid(padding=(0, 2))
         now = self._clock()
         for active in list(self.running.values())[:_RUNNING]:
-            task = (
-                "loading" if active.task is None else f"task {active.task} of {active.cell.horizon}"
-            )
-            rows.add_row(
-                "  ", Text(_name(active.cell)), task, Text(duration(now - active.since), "dim")
-            )
+            task = f"task {active.task} of {active.cell.horizon}" if active.task else "loading"
+            since = Text(duration(now - active.since), "dim")
+            rows.add_row("  ", Text(_name(active.cell)), task, since)
         failed = [Text(f"  failed: {line}", "red") for line in self.failures[-_FAILED:]]
         return Group(head, Text("  " + self.counts(), style="dim"), rows, *failed)
 
