@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-
 import pytest
 import yaml
 
@@ -13,8 +10,6 @@ from holdfast.learning.config import RunConfig
 from holdfast.recipes import recipe
 from holdfast.results import RecallMatrix
 from tests.cli.conftest import refused
-
-GOOD = {"question": "where is the lamp?", "answer": "on the pier"}
 
 
 def test_asking_for_more_continues_and_asking_again_is_free(holdfast, settings, tmp_path):
@@ -89,41 +84,18 @@ def test_recipes_are_listed_and_printed(holdfast):
 
 
 @pytest.mark.parametrize(
-    ("lines", "words"),
-    [
-        ([], ["facts.jsonl", "holds no facts"]),
-        (["{oops"], ["facts.jsonl", "line 1"]),
-        ([json.dumps(GOOD), json.dumps({**GOOD, "answer": "at sea"})], ["line 2", "two answers"]),
-        ([json.dumps({**GOOD, "answer": "a}b"})], ['task "1" item 1', "braces"]),
-    ],
-)
-def test_bad_facts(lines, words, holdfast, tmp_path):
-    path = tmp_path / "facts.jsonl"
-    path.write_text("".join(line + "\n" for line in lines))
-    refused(holdfast("run", "demo", f"stream.name={path}", "--out", tmp_path / "run"), *words)
-    assert not [*(tmp_path / "run").glob("[!.]*")]
-
-
-@pytest.mark.parametrize(
     ("setting", "words"),
     [
         ("optim.ls=1", ["optim.ls", "optim.lr"]),
-        ("optum.lr=1", ["optum", "optim"]),
-        ("optim.lr=fast", ["optim.lr", "fast"]),
         ("lora.dropout=1.5", ["lora.dropout"]),
-        ("lora.rank=100000", ["lora.rank"]),
         ("sampling.top_p=.nan", ["sampling.top_p"]),
-        ("method=si_sdd", ["sdd", "sd"]),
         ("method=olora_merge", ["olora", "merge"]),
-        ("method=si_si", ["twice"]),
-        ("lr", ["KEY=VALUE"]),
         ("lora.targets=[nowhere]", ["nowhere", "all-linear"]),
         ("lora.layers=[0,99]", ["layer 99", "the last is"]),
         ("lora.layers=[-1]", ["lora.layers"]),
         ("stream.name=symbol_qo", ["symbol_qo", "symbol_qa"]),
         ("backbone.device=cude", ["backbone.device = cude: not available here"]),
         ("template.max_length=5", ["its answer would be cut at template.max_length = 5"]),
-        ("backbone.name=/nowhere/model", ["no causal language model could be loaded"]),
     ],
 )
 def test_bad_settings(setting, words, holdfast, settings, tmp_path):
@@ -132,31 +104,18 @@ def test_bad_settings(setting, words, holdfast, settings, tmp_path):
     assert outcome.out == "" and not (tmp_path / "run").exists()
 
 
-def test_a_model_without_a_tokenizer(holdfast, settings, backbone_directory, tmp_path):
-    bare = tmp_path / "bare"
-    shutil.copytree(backbone_directory, bare)
-    for path in bare.glob("*token*"):
-        path.unlink()
-    outcome = holdfast("run", "demo", *settings, f"backbone.name={bare}", "--out", tmp_path / "run")
-    refused(outcome, "bare", "tokenizer")
-
-
 def test_places_and_horizons(holdfast, settings, tmp_path):
-    (tmp_path / "file").write_text("mine")
     (tmp_path / "list.yaml").write_text("- method\n- seed\n")
-    common = ("run", "demo", *settings)
-    refused(holdfast(*common, "--out", tmp_path / "file"), "file")
-    refused(holdfast(*common, "--out", tmp_path / "file" / "below"), "below")
-    refused(holdfast(*common, "--out", tmp_path), "no trajectory")
-    for horizon in (0, -2, 4):
-        outcome = holdfast(*common, "--out", tmp_path / "r", "--tasks", horizon)
-        refused(outcome, str(horizon), "3")
-    assert (tmp_path / "file").read_text() == "mine"
-    refused(holdfast(*common), "--out")
-    for config, *words in (
-        ["domo", "domo", "demo"],
-        [tmp_path / "no.yaml", "no.yaml"],
-        [tmp_path / "list.yaml", "list.yaml: must hold a mapping"],
-        [tmp_path],
+    out = ("--out", tmp_path / "r")
+    for words, *message in (
+        (["demo", *settings, "--out", tmp_path], "no trajectory"),
+        (["demo", *settings, *out, "--tasks", 4], "4", "3"),
+        (["demo", *settings, *out, "--tasks", 0, "--dry-run"], "0", "3"),
+        (["demo", *settings], "--out"),
+        (["domo", *out], "domo", "demo"),
+        ([tmp_path / "no.yaml", *out], "no.yaml"),
+        ([tmp_path / "list.yaml", *out], "list.yaml: must hold a mapping"),
+        ([tmp_path, *out],),
     ):
-        refused(holdfast("run", config, "--out", tmp_path / "r"), *words)
+        refused(holdfast("run", *words), *message)
+    assert [path.name for path in tmp_path.iterdir()] == ["list.yaml"]
