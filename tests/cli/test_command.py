@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -59,23 +58,6 @@ def test_errors_are_one_line_and_a_status(error, status, line, words, recipes_ra
     *traceback, last = outcome.err.splitlines()
     assert last == f"holdfast: {line}"
     assert outcome.err.startswith("Traceback") == bool(traceback) == ("--debug" in words)
-
-
-def test_an_error_of_a_plug_in_is_not_ours(monkeypatch, recipes_raise, holdfast):
-    text = "def fail():\n    raise RuntimeError('a wire came loose')\n"
-    namespace = {"__name__": "tethered.tether"}
-    exec(compile(text, "tether.py", "exec"), namespace)  # noqa: S102
-    installed = [SimpleNamespace(module="tethered.tether")]
-    monkeypatch.setattr("holdfast.core.plugins.installed", lambda group: installed)
-    monkeypatch.setattr("holdfast.cli.run.recipe_names", namespace["fail"])
-    outcome = holdfast("recipes")
-    assert outcome.status == 1
-    assert outcome.err == (
-        "holdfast: this is the fault of the plug-in tethered (tether.py line 2): RuntimeError: "
-        "a wire came loose (--debug shows the traceback)\n"
-    )
-    recipes_raise(RuntimeError("a wire came loose"))
-    assert "this is our fault" in holdfast("recipes").err
 
 
 @pytest.mark.parametrize(

@@ -213,19 +213,6 @@ def test_no_more_is_written_side_by_side_than_a_batch() -> None:
     assert most == 2
 
 
-def test_what_nobody_reads_is_not_written_to_its_end() -> None:
-    service = Writing(letters=10**6)
-
-    async def steps(queue: Batcher) -> None:
-        for pending in queue.put([AskedQuestion("left"), AskedQuestion("left too")]):
-            await pending.next()
-            pending.left = True
-        assert (await ask(queue, "quick"))[0].content == "quick"
-
-    story(service, steps)
-    assert len(service.log) < 10**5
-
-
 def test_a_commit_that_cannot_be_loaded_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     async def steps(queue: Batcher) -> None:
         for _ in range(3):
