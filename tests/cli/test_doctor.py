@@ -70,14 +70,9 @@ def test_what_is_required_and_what_is_extra_comes_from_the_metadata(requirements
 
 def test_a_healthy_machine_and_what_others_add(holdfast, monkeypatch, tmp_path):
     """A plug-in that cannot be loaded is told, and harms nothing else."""
-    home = "holdfast.anchors.sd:SelfDistillation"
-    entries = [
-        EntryPoint(*entry, plugins.ANCHOR_GROUP)
-        for entry in (("copy", home), ("gone", "no_package:Gone"))
-    ]
-    monkeypatch.setattr(
-        plugins, "installed", lambda group: entries if group == plugins.ANCHOR_GROUP else []
-    )
+    home, group = "holdfast.anchors.sd:SelfDistillation", plugins.ANCHOR_GROUP
+    entries = [EntryPoint("copy", home, group), EntryPoint("gone", "no_package:Gone", group)]
+    monkeypatch.setattr(plugins, "installed", lambda asked: entries if asked == group else [])
     monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path))
     monkeypatch.setattr("holdfast.backbone.load.bfloat16_time", lambda: 0.512)
     outcome = holdfast("doctor")
