@@ -1,7 +1,8 @@
-"""The rules of the house that no other tool checks."""
+"""The rules of the house that no other tool checks; notebooks as they are committed."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -25,6 +26,7 @@ UNSAFE = [
     r"yaml\.load\(",
     "shell *= *True",
 ]
+NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 PROGRAM = ("holdfast/", "experiments/", "reference/", "scripts/", "benchmarks/")
 
 
@@ -105,3 +107,26 @@ def test_the_lowest_versions_are_those_that_are_allowed() -> None:
     assert pinned == [
         line.replace(">=", "==") for line in promised if not line.startswith("torch>=")
     ]
+
+
+def test_there_are_notebooks_and_they_are_executed_by_a_build() -> None:
+    assert {path.stem for path in NOTEBOOKS} >= {"first-study", "new-anchor"}
+    settings = (ROOT / "docs" / "conf.py").read_text("utf-8")
+    assert 'nb_execution_mode = "force"' in settings
+    assert "nb_execution_allow_errors" not in settings
+    assert "sphinx -b html -W" in (ROOT / "Makefile").read_text("utf-8")
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_committed_without_what_a_machine_adds(path: Path) -> None:
+    notebook = json.loads(path.read_text("utf-8"))
+    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
+    assert notebook["metadata"] == {
+        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+        "language_info": {"name": "python"},
+    }
+    for cell in notebook["cells"]:
+        assert cell["metadata"] == {}, "clear the metadata"
+        if cell["cell_type"] == "code":
+            assert (cell["outputs"], cell["execution_count"]) == ([], None), "clear the outputs"
+            compile("".join(cell["source"]), path.name, "exec")

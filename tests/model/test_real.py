@@ -1,4 +1,4 @@
-"""SmolLM2-135M as it is converted: the model of the GGUF file, and what it answers."""
+"""SmolLM2-135M as it is converted: the model of the GGUF file, what it answers, its recipe."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from holdfast import RunConfig, Trajectory, recipe
 from holdfast.model.fetch import fetch, find
 from holdfast.model.layers import maps_of_layers
 from holdfast.model.load import load_model
@@ -58,3 +59,24 @@ def test_it_is_the_model_that_transformers_reads_from_the_gguf(loaded: tuple[Any
         digest.update(name.encode())
         digest.update(memoryview(value.float().contiguous().numpy()).cast("B"))
     assert digest.hexdigest() == OF_THE_GGUF
+
+
+def test_two_tasks_are_learned_the_second_with_what_the_model_wrote(
+    smollm2: Path, tmp_path: Path
+) -> None:
+    few = ["stream.tasks=2", "stream.items_per_task=1", "optim.epochs=8"]
+    short = ["sampling.samples=2", "sampling.max_new_tokens=20", "evaluation.max_new_tokens=10"]
+    config = RunConfig.of(recipe("smollm2"), [*few, *short, "sampling.keep=true"])
+    Trajectory(config, tmp_path).advance(1)
+    trajectory = Trajectory(config, tmp_path)  # another process goes on
+    matrix = trajectory.advance(2)
+    assert matrix[1, 1] == matrix[2, 2] == 1.0
+    assert matrix.observed_rows == (0, 1, 2)
+    # Sampled from the replay token alone, they have the form of what was taught.
+    assert any(text.startswith("Question:") for text in trajectory.samples(2))
+
+
+def test_a_task_in_its_own_chat_template(smollm2: Path, tmp_path: Path) -> None:
+    few = ["stream.tasks=1", "stream.items_per_task=1", "optim.epochs=7", "template.form=chat"]
+    config = RunConfig.of(recipe("smollm2"), [*few, "method=vanilla"])
+    assert Trajectory(config, tmp_path).advance(1)[1, 1] == 1.0
