@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +48,20 @@ class ExactNorm(nn.Module):
         return self.weight * x * (x.square().mean(-1, keepdim=True) + self.variance_epsilon).rsqrt()
 
 
-def byte_tokenizer() -> PreTrainedTokenizerFast:
-    """One token a byte, after the end-of-sequence token."""
+def byte_tokenizer(
+    marks: Sequence[str] = (), merges: Sequence[tuple[str, str]] = (), **tokens: Any
+) -> PreTrainedTokenizerFast:
+    """One token a byte, after those of the end of a sequence and of ``marks``; then the merges.
+
+    tokens: further special tokens by what they are.
+    """
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {symbol: index for index, symbol in enumerate([END, *alphabet])}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    symbols = [END, *marks, *alphabet, *map("".join, merges)]
+    vocabulary = {symbol: index for index, symbol in enumerate(symbols)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=list(merges)))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, **tokens)
 
 
 def tiny_llama(seed: int = 0, layers: int = 2, width: int = 16) -> LlamaForCausalLM:

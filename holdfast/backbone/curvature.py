@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from holdfast.backbone.generation.sampling import cumulative
 from holdfast.backbone.sequences import batches_by_length, pad_right
 from holdfast.core.errors import HoldfastError
 from holdfast.core.processes import broadcast_, rank_indices, world_size
 from holdfast.core.seeding import generator
 from holdfast.model.curvature import CurvatureConfig, KroneckerFactors, Positions
-from holdfast.model.deterministic import cumulative
 from holdfast.model.lora import LoraFactors
 from holdfast.model.moments import MomentSum, MomentSums
 

@@ -13,8 +13,8 @@ import torch
 from jinja2 import TemplateError
 from torch import Tensor
 
+from holdfast.backbone.generation.decoding import steps_for
 from holdfast.backbone.generation.sampling import Sampling, continue_rows, rows_that_fit
-from holdfast.backbone.generation.steps import steps_for
 from holdfast.backbone.model import Backbone
 from holdfast.builders.text_model import Answer, Failure, Prompt, SamplingParameters, text_before
 from holdfast.core.errors import HoldfastError, reason_of

@@ -85,7 +85,7 @@ class GeneratedSuite:
         by ``stop`` (a next problem or a stop token), ``length`` or ``no room``.
         Raises HoldfastError when math-verify is not installed.
         """
-        from holdfast.backbone.generation.greedy import batches, decode_greedily
+        from holdfast.backbone.generation.decoding import batches, decode_greedily
 
         prompts = [self.asked(backbone, item) for item in items]
         with closing(Checker()) as checker:

@@ -15,8 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from holdfast.backbone.generation.greedy import batches
-from holdfast.backbone.generation.steps import cache_of, can_cache, keeps_keys_alone
+from holdfast.backbone.generation.decoding import batches, cache_of, can_cache, keeps_keys_alone
 from holdfast.backbone.model import Backbone
 from holdfast.backbone.sequences import pad_right
 from holdfast.capability.problems import LETTERS, Errors, mmlu, mmlu_redux

@@ -172,8 +172,7 @@ def _embedded() -> Backbone | None:
 
 
 def _print_models() -> None:
-    from holdfast.model.catalogue import CATALOGUE
-    from holdfast.model.fetch import find
+    from holdfast.model.fetch import CATALOGUE, find
 
     for model in CATALOGUE.values():
         try:
@@ -188,7 +187,7 @@ def _print_models() -> None:
 def _print_fast_paths(backbone: Backbone) -> None:
     import torch
 
-    from holdfast.backbone.generation.steps import can_cache
+    from holdfast.backbone.generation.decoding import can_cache
     from holdfast.backbone.load import bfloat16_time
 
     if backbone.device.type != "cuda":

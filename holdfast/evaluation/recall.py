@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import PositiveInt
 
-from holdfast.backbone.generation.greedy import decode_greedily
+from holdfast.backbone.generation.decoding import decode_greedily
 from holdfast.backbone.model import Backbone
 from holdfast.core import config as core_config
 from holdfast.core.processes import all_gather_lists, rank_indices

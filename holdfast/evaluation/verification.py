@@ -8,7 +8,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from holdfast.backbone.generation.greedy import batches
+from holdfast.backbone.generation.decoding import batches
 from holdfast.backbone.model import Backbone
 from holdfast.backbone.sequences import collate, to_device
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from holdfast.backbone.generation.greedy import decode_greedily
+from holdfast.backbone.generation.decoding import decode_greedily
 from holdfast.backbone.load import device_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.seeding import generator

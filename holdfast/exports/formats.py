@@ -30,10 +30,9 @@ from holdfast.backbone.model import REPLAY_TOKEN, Backbone
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.recorded import Recorded
 from holdfast.learning.state import Commit, Store, factors_file
-from holdfast.model.chat import with_one_date
+from holdfast.model.chat import template_for, with_one_date
 from holdfast.model.fetch import has_short_name
 from holdfast.model.quiet import quiet
-from holdfast.model.template import template_for
 from holdfast.streams import Item, Template
 from holdfast.streams.template import PAPER
 

@@ -14,8 +14,8 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_json
 from holdfast.core.processes import run_on_rank_zero
 from holdfast.learning.config import RunConfig
+from holdfast.model.chat import texts_sha256
 from holdfast.model.fetch import lasting_name
-from holdfast.model.template import texts_sha256
 from holdfast.results.record import CONFIG_FILE, Description, is_described
 from holdfast.streams import Stream
 from holdfast.streams.item import quoted

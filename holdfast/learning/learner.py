@@ -18,8 +18,8 @@ from holdfast.backbone.projection import ForwardPass, Projection, token_cross_en
 from holdfast.backbone.sequences import BatchShard, collate
 from holdfast.core.seeding import generator
 from holdfast.learning.config import RunConfig
+from holdfast.model.chat import template_for
 from holdfast.model.curvature import KroneckerFactors, Positions
-from holdfast.model.template import template_for
 from holdfast.streams import Item, Stream, Task
 
 Sequences = list[list[int]]

@@ -16,7 +16,7 @@ from holdfast.learning.continuation import history, restore_learner
 from holdfast.learning.learner import Learner
 from holdfast.learning.state import Commit, Store, factors_file
 from holdfast.learning.stream import stream_of
-from holdfast.model.template import texts_sha256
+from holdfast.model.chat import texts_sha256
 from holdfast.results.record import CONFIG_FILE, Description
 from holdfast.streams import Task
 

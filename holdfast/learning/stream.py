@@ -8,9 +8,9 @@ from holdfast.backbone.load import check_available, device_of, load_shape, load_
 from holdfast.backbone.model import Backbone
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.config import RunConfig
+from holdfast.model.chat import template_of
 from holdfast.model.fetch import find, has_short_name
 from holdfast.model.layers import context_of, target_maps
-from holdfast.model.template import template_of
 from holdfast.streams import Stream, load_stream
 
 

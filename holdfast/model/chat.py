@@ -1,4 +1,4 @@
-"""The prompts of a model: its own chat template, or the paper's form if it has none."""
+"""The prompts of a model and the template of its items: in its own chat form, or the paper's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any
 
 from jinja2 import Environment, TemplateSyntaxError
 
+from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
+from holdfast.streams.template import Form, Template
 
 _QUESTION, _ANSWER = "QsentinelQ", "AsentinelA"
 _RENDER_SECONDS = 10.0  # a template is code from elsewhere and may loop without end
@@ -154,6 +156,44 @@ def turns(tokenizer: Any) -> tuple[str, str, str]:
     before, between = asked.split(_QUESTION)
     blank = answered.removeprefix(asked).partition(_ANSWER)[0]
     return before, between, "" if blank.strip() else blank
+
+
+def template_for(settings: Template.Config, model: Any) -> Template:
+    """The template of the settings; in the chat form its end of a turn becomes a stop token.
+
+    model: has a ``tokenizer``, and ``stop_tokens`` that end a generation. Raises HoldfastError for
+    the chat form if the model has no usable chat template.
+    """
+    template = template_of(settings, model.tokenizer)
+    if settings.form == "chat":
+        model.stop_tokens |= {chat_form(model.tokenizer).end}
+    return template
+
+
+def texts_sha256(settings: Template.Config, tokenizer: Any) -> str:
+    """The sha256 of the texts that a template puts around a question and its answer."""
+    form = template_of(settings, tokenizer).form
+    opening = [form.opening] if form.opening else []
+    return sha256_of([form.before, form.between, *opening, form.end])
+
+
+def template_of(settings: Template.Config, tokenizer: Any) -> Template:
+    """The template of the settings; raises HoldfastError as :func:`template_for` does."""
+    if settings.form == "paper":
+        return Template(settings)
+    if not getattr(tokenizer, "chat_template", None):
+        raise HoldfastError(
+            "template.form = chat: this model has no chat template; use template.form=paper"
+        )
+    form = chat_form(tokenizer)
+    before, between, blank = turns(tokenizer)
+    texts = {token: str(tokenizer.decode([token])) for token in tokenizer.added_tokens_decoder}
+    special = {*tokenizer.all_special_ids, *form.stops}
+    special |= {token for token, added in tokenizer.added_tokens_decoder.items() if added.special}
+    special |= {token for token, text in texts.items() if text.strip() and text in before + between}
+    marks = {tokenizer.decode([token]) for token in special} - {""}
+    end = tokenizer.decode([form.end])
+    return Template(settings, Form(before, between, blank, end, False, tuple(sorted(marks))))
 
 
 def _written(tokenizer: Any) -> str:

@@ -23,8 +23,8 @@ from holdfast.backbone.checkpointing import checkpoint_blocks
 from holdfast.backbone.load import load_shape, multiplies_in_groups
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.config import RunConfig
+from holdfast.model.chat import template_of
 from holdfast.model.lora import with_lora
-from holdfast.model.template import template_of
 from holdfast.streams import Stream
 
 _READ = 2000  # most items whose tokens are counted

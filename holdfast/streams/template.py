@@ -74,7 +74,7 @@ class Template:
             return self.append_eos or self.form == "chat"
 
     def __init__(self, config: Config | None = None, form: Form = PAPER) -> None:
-        """form: the texts of ``config.form``; ``holdfast.model.template`` finds a model's."""
+        """form: the texts of ``config.form``; ``holdfast.model.chat`` finds a model's."""
         self.config = config or Template.Config()
         self.form = form
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -59,13 +59,26 @@ def measured(
         return curvature_of(CurvatureData(backbone, layers, sequences, config, draw, labels))
 
 
-def modules_of(workspace: LoraWorkspace) -> dict[str, Any]:
-    return {name: layer.module for name, layer in workspace.layers.items()}
+def assert_same(
+    ours: dict[str, KroneckerFactors], theirs: Mapping[str, Any], rtol: float = 1e-9
+) -> None:
+    """theirs: Kronecker factors, or the pairs of the reference."""
+    for name, pair in theirs.items():
+        if isinstance(pair, KroneckerFactors):
+            pair = pair.inputs.dense(), pair.outputs.dense()
+        dense = ours[name].inputs.dense(), ours[name].outputs.dense()
+        torch.testing.assert_close(dense, pair, rtol=rtol, atol=rtol / 1000)
 
 
-def numbers(counts: list[int]) -> list[Tensor]:
+def of_reference(
+    backbone: Backbone, sequences: list[list[int]], temperature: float = 1.0, *more: Any
+) -> dict[str, Any]:
+    """By the plain reference, with the same uniform numbers."""
+    counts = [len(sequence) - 1 for sequence in sequences]
     drawn = torch.rand(sum(counts), 1, generator=generator(*DRAW))
-    return [column[:, 0] for column in drawn.split(counts)]
+    uniforms = [column[:, 0] for column in drawn.split(counts)]
+    modules = {name: layer.module for name, layer in backbone.workspace.layers.items()}
+    return kronecker_factors(backbone.model, modules, sequences, uniforms, temperature, *more)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 2.5])
@@ -86,17 +99,12 @@ def test_they_are_the_references(
     sequences = short_sequences(7, seed=3)
     config = CurvatureConfig(temperature=temperature)
     ours = measured(backbone, sequences, config)
-    uniforms = numbers([len(sequence) - 1 for sequence in sequences])
-    theirs = kronecker_factors(
-        backbone.model, modules_of(adapters), sequences, uniforms, temperature
-    )
+    theirs = of_reference(backbone, sequences, temperature)
     assert ours.keys() == theirs.keys() == adapters.layers.keys()
-    for name, (S, G) in theirs.items():
-        torch.testing.assert_close(ours[name].inputs.dense(), S, rtol=1e-9, atol=1e-12)
-        torch.testing.assert_close(ours[name].outputs.dense(), G, rtol=1e-9, atol=1e-12)
-        assert G.abs().max() > 1e-6
-        parts = [*ours[name].inputs.parts().values(), *ours[name].outputs.parts().values()]
-        assert not any(part.requires_grad for part in parts)  # a graph of the model would stay
+    assert_same(ours, theirs)
+    assert all(G.abs().max() > 1e-6 for _, G in theirs.values())
+    # A graph of the model would stay.
+    assert not any(part.requires_grad for part in named_tensors(ours).values())
 
 
 def test_what_is_held_of_the_maps_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,13 +123,7 @@ def test_what_is_held_of_the_maps_has_a_bound(monkeypatch: pytest.MonkeyPatch) -
     for tokens, room in ((4096, 1 << 40), (12, 12 * bytes_per_token + 1), (1, 1)):
         monkeypatch.setattr(curvature_module, "BYTES_AT_ONCE", room)
         assert curvature_module.tokens_at_once(adapters.layers) == tokens
-    for name, factors in measured(backbone, sequences, CurvatureConfig()).items():
-        torch.testing.assert_close(
-            factors.inputs.dense(), whole[name].inputs.dense(), rtol=1e-9, atol=1e-12
-        )
-        torch.testing.assert_close(
-            factors.outputs.dense(), whole[name].outputs.dense(), rtol=1e-9, atol=1e-12
-        )
+    assert_same(measured(backbone, sequences, CurvatureConfig()), whole)
 
 
 @pytest.mark.parametrize("questions", [0.0, 0.3])
@@ -130,19 +132,13 @@ def test_tokens_of_questions_may_weigh_less(
 ) -> None:
     """Several batches; a prompt of one token asks nothing that is predicted."""
     monkeypatch.setattr(curvature_module, "TOKENS_AT_ONCE", 12)
-    backbone, adapters = adapted()
+    backbone, _ = adapted()
     sequences = short_sequences(7, seed=3)
     prompts = [1, *(len(sequence) - 1 for sequence in sequences[1:])]
     config = CurvatureConfig(questions=questions)
     labels = [[-100] * p + sequence[p:] for p, sequence in zip(prompts, sequences, strict=True)]
     ours = measured(backbone, sequences, config, labels=labels)
-    uniforms = numbers([len(sequence) - 1 for sequence in sequences])
-    theirs = kronecker_factors(
-        backbone.model, modules_of(adapters), sequences, uniforms, 1.0, prompts, questions
-    )
-    for name, (S, G) in theirs.items():
-        torch.testing.assert_close(ours[name].inputs.dense(), S, rtol=1e-9, atol=1e-12)
-        torch.testing.assert_close(ours[name].outputs.dense(), G, rtol=1e-9, atol=1e-12)
+    assert_same(ours, of_reference(backbone, sequences, 1.0, prompts, questions))
 
 
 def test_maps_may_run_in_another_order_than_they_stand_in_the_model() -> None:
@@ -160,19 +156,14 @@ def test_maps_may_run_in_another_order_than_they_stand_in_the_model() -> None:
     backbone.adapt(LoraSettings(rank=2, targets=("q_proj", "k_proj", "v_proj")))
     sequences = short_sequences(3)
     ours = measured(backbone, sequences, CurvatureConfig())
-    uniforms = numbers([len(sequence) - 1 for sequence in sequences])
-    modules = modules_of(backbone.workspace)
-    theirs = kronecker_factors(backbone.model, modules, sequences, uniforms, 1.0)
-    for name, (S, G) in theirs.items():
-        torch.testing.assert_close(ours[name].inputs.dense(), S, rtol=1e-6, atol=1e-9)
-        torch.testing.assert_close(ours[name].outputs.dense(), G, rtol=1e-6, atol=1e-9)
+    assert_same(ours, of_reference(backbone, sequences), rtol=1e-6)
 
 
 def test_looking_leaves_nothing_behind() -> None:
     backbone, adapters = adapted(moved=True)
     before = flat(adapters.copied())
     state = torch.get_rng_state()
-    measured(backbone, short_sequences(3), CurvatureConfig(), DRAW)
+    measured(backbone, short_sequences(3), CurvatureConfig())
     assert torch.equal(flat(adapters.copied()), before)
     assert all(parameter.grad is None for parameter in adapters.parameters().values())
     assert torch.equal(state, torch.get_rng_state())
@@ -196,7 +187,7 @@ def test_where_the_factorisation_is_exact_it_is_the_fisher_information() -> None
     backbone, _ = adapted()
     name = "model.layers.1.self_attn.v_proj"
     exact = fisher_of_one_position(exact_backbone(), name, [9])
-    factors = measured(backbone, [[9, 4]] * 20_000, CurvatureConfig(), DRAW)[name]
+    factors = measured(backbone, [[9, 4]] * 20_000, CurvatureConfig())[name]
     dense = torch.kron(factors.outputs.dense(), factors.inputs.dense())
     # The tokens are drawn: five standard deviations of a mean of 20,000 draws.
     assert torch.linalg.matrix_norm(dense - exact) < 0.05 * torch.linalg.matrix_norm(exact)
@@ -229,13 +220,6 @@ def test_the_form_is_the_divergence_to_second_order(temperature: float) -> None:
     torch.testing.assert_close(form, divergence, rtol=0.05, atol=0)
 
 
-def random_curvature(adapters: LoraWorkspace, seed: int) -> dict[str, KroneckerFactors]:
-    backbone, other = adapted()
-    assert other.layers.keys() == adapters.layers.keys()
-    draw = (seed, "random", 1)
-    return measured(backbone, short_sequences(4, seed), CurvatureConfig(), draw)
-
-
 @pytest.mark.parametrize("width", [2048, 0])
 def test_a_curvature_goes_through_a_file(width: int) -> None:
     backbone, _ = adapted()
@@ -247,9 +231,7 @@ def test_a_curvature_goes_through_a_file(width: int) -> None:
     # A file gives them back in another order.
     again = from_named({name: tensors[name].clone() for name in sorted(tensors)})
     assert again.keys() == curvature.keys()
-    for name, factors in curvature.items():
-        assert torch.equal(again[name].inputs.dense(), factors.inputs.dense())
-        assert torch.equal(again[name].outputs.dense(), factors.outputs.dense())
+    assert_same(again, curvature, rtol=0)
     damaged = [{**tensors, "G other": torch.zeros(1, 1)}, {**tensors, "X other": torch.zeros(1)}]
     damaged += [{key: t for key, t in tensors.items() if key != gone} for gone in tensors]
     for wrong in damaged:
@@ -258,11 +240,16 @@ def test_a_curvature_goes_through_a_file(width: int) -> None:
 
 
 def test_a_mean_of_two_curvatures() -> None:
-    _, adapters = adapted()
-    first, second = (random_curvature(adapters, seed) for seed in (1, 2))
-    mean = mix(first, second, 0.25, torch.device("cpu"))
-    for name, factors in mean.items():
-        for side in ("inputs", "outputs"):
-            parts = (getattr(each[name], side).dense() for each in (first, second))
-            wanted = sum(w * part for w, part in zip((0.25, 0.75), parts, strict=True))
-            torch.testing.assert_close(getattr(factors, side).dense(), wanted)
+    backbone, _ = adapted()
+    first, second = (
+        measured(backbone, short_sequences(4, seed), CurvatureConfig(), (seed, "random", 1))
+        for seed in (1, 2)
+    )
+    wanted = {
+        name: tuple(
+            0.25 * getattr(first[name], side).dense() + 0.75 * getattr(second[name], side).dense()
+            for side in ("inputs", "outputs")
+        )
+        for name in first
+    }
+    assert_same(mix(first, second, 0.25, torch.device("cpu")), wanted)

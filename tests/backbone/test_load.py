@@ -33,14 +33,7 @@ from holdfast.backbone.model import Backbone
 from holdfast.core import processes
 from holdfast.core.errors import HoldfastError
 from tests.refused import line_of
-from tests.tiny import (
-    byte_tokenizer,
-    drawn,
-    exact_backbone,
-    exact_gpt2,
-    save_tiny_mixture,
-    tiny_llama,
-)
+from tests.tiny import byte_tokenizer, drawn, save_tiny_mixture, tiny_llama
 
 
 @pytest.fixture
@@ -65,13 +58,6 @@ def test_a_deterministic_backbone_asks_torch_for_it(
         os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)
 
 
-def test_transformers_has_its_progress_bars_afterwards(saved: Path) -> None:
-    """For what the caller's process loads itself."""
-    assert transformers_logging.is_progress_bar_enabled()
-    load(saved)
-    assert transformers_logging.is_progress_bar_enabled()
-
-
 def load(name: Any, **settings: Any) -> Backbone:
     return load_backbone(Backbone.Config(name=str(name), **{"device": "cpu", **settings}))
 
@@ -89,18 +75,7 @@ def test_a_saved_model_comes_back(saved: Path, precision: Any) -> None:
     assert backbone.stop_tokens == {0}
     assert not any(parameter.requires_grad for parameter in backbone.model.parameters())
     assert not backbone.model.training
-
-
-@pytest.mark.parametrize("build", [exact_backbone, exact_gpt2])
-def test_head_of_hidden_states_is_the_model(build: Any) -> None:
-    backbone = build()
-    ids = torch.tensor([[4, 8, 15, 0, 0], [7, 7, 1, 2, 3]])
-    with torch.no_grad():
-        logits = backbone.logits(backbone.hidden(ids))
-        torch.testing.assert_close(logits, backbone.model(input_ids=ids).logits)
-        # Right padding needs no mask: what comes later is not seen.
-        alone = backbone.logits(backbone.hidden(ids[:1, :3]))
-    torch.testing.assert_close(logits[:1, :3], alone, rtol=1e-12, atol=1e-12)
+    assert transformers_logging.is_progress_bar_enabled()  # for what the caller loads itself
 
 
 def test_the_fingerprint_knows_what_decides_an_answer(saved: Path) -> None:

@@ -59,16 +59,6 @@ def test_chunks_change_nothing(
     assert results[0][1].abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-def test_gradcheck_in_chunks(backbone: Backbone, loss: Callable[[TokenLogits], Tensor]) -> None:
-    hidden, teacher, targets = (tensor[:4] for tensor in drawn())
-
-    def mean(states: Tensor) -> Tensor:
-        return Projection(backbone, states, teacher, targets, 3 * VOCABULARY).mean(loss)
-
-    assert torch.autograd.gradcheck(mean, hidden.requires_grad_(), fast_mode=True)
-
-
 def test_the_gradient_may_be_taken_twice(backbone: Backbone) -> None:
     """Synaptic Intelligence backpropagates its part of the objective first."""
     hidden, teacher, targets = drawn()

@@ -28,8 +28,8 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from holdfast.backbone.generation import steps as steps_module
-from holdfast.backbone.generation.steps import (
+from holdfast.backbone.generation import decoding
+from holdfast.backbone.generation.decoding import (
     CachedSteps,
     UncachedSteps,
     bytes_per_token,
@@ -114,7 +114,7 @@ def test_prompts_pass_at_once_and_their_rows_repeat(
     backbone: Any, lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each as if it were alone, whatever stands before it; rows leave, and go where others were."""
-    monkeypatch.setattr(steps_module, "_PREFILLED_TOKENS", 15)  # five positions of three rows
+    monkeypatch.setattr(decoding, "_PREFILLED_TOKENS", 15)  # five positions of three rows
     source = torch.Generator().manual_seed(0)
     prompts = [torch.randint(0, 61, (n,), generator=source).tolist() for n in lengths]
     order = torch.tensor([0, 0, 1, 2, 2, 2, 0])

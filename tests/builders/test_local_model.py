@@ -12,8 +12,8 @@ from tokenizers import Tokenizer, decoders, models
 from torch import Tensor
 from transformers import MistralConfig, MistralForCausalLM, PreTrainedTokenizerFast
 
+from holdfast.backbone.generation.decoding import CachedSteps
 from holdfast.backbone.generation.sampling import nucleus_sample
-from holdfast.backbone.generation.steps import CachedSteps
 from holdfast.backbone.load import load_backbone
 from holdfast.backbone.model import Backbone
 from holdfast.builders import local_model

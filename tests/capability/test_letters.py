@@ -9,7 +9,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from holdfast.backbone.generation.steps import can_cache
+from holdfast.backbone.generation.decoding import can_cache
 from holdfast.capability.letters import (
     EXAMPLES,
     LetterChoice,

@@ -7,8 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.backbone.generation.greedy import batches, decode_greedily
-from holdfast.backbone.generation.steps import CachedSteps
+from holdfast.backbone.generation.decoding import CachedSteps, batches, decode_greedily
 from holdfast.backbone.model import Backbone
 
 from .backbones import FAMILIES, taught_lessons

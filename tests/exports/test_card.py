@@ -12,7 +12,7 @@ import pytest
 from safetensors.torch import load_file
 
 import holdfast
-from holdfast.backbone.generation.greedy import decode_greedily
+from holdfast.backbone.generation.decoding import decode_greedily
 from holdfast.backbone.model import REPLAY_TOKEN
 from holdfast.core.errors import HoldfastError
 from holdfast.exports.export import export

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from holdfast import Trajectory
-from holdfast.backbone.generation.greedy import decode_greedily
+from holdfast.backbone.generation.decoding import decode_greedily
 from holdfast.evaluation.boxed import extract_boxed
 from holdfast.exports.export import export
 from holdfast.learning.recorded import Recorded

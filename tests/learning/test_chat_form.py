@@ -25,8 +25,7 @@ from holdfast.learning.objective import minibatch_terms
 from holdfast.learning.progress import Progress, Stopwatch
 from holdfast.learning.teacher import replay_set
 from holdfast.learning.training import optimise, weights_of
-from holdfast.model.chat import with_one_date
-from holdfast.model.template import template_for, template_of
+from holdfast.model.chat import template_for, template_of, with_one_date
 from holdfast.results.items import read_samples
 from holdfast.streams import Item, Task, Template
 from tests.exports.exported import configured, facts

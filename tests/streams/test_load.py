@@ -22,7 +22,6 @@ from holdfast.streams import (
     reorder,
     symbol_qa,
     task_order,
-    write_dataset,
     write_jsonl,
     write_released,
 )
@@ -94,13 +93,6 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
     other = tmp_path / "facts.txt"
     other.write_text("q,a\n")
     assert refusal(other).startswith(f"{other}: is no stream; a stream is a .jsonl file or a table")
-
-
-def test_a_directory_around_a_saved_dataset_is_a_stream(tmp_path: Path) -> None:
-    stored = symbol_qa(2, 3)
-    write_dataset(stored, tmp_path / "facts" / "dataset")
-    stream = load_stream(tmp_path / "facts")
-    assert (stream.tasks, stream.name) == (stored.tasks, "facts")
 
 
 def test_a_name_that_yaml_reads_as_a_number_is_a_name(

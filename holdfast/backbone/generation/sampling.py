@@ -12,14 +12,14 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from holdfast.backbone.generation.steps import Steps, bytes_per_token, steps_for
+from holdfast.backbone.generation.decoding import Steps, bytes_per_token, steps_for
 from holdfast.backbone.model import Backbone
 from holdfast.core.config import Config
 from holdfast.core.processes import all_gather_lists, rank_indices
 from holdfast.core.seeding import generator
-from holdfast.model.deterministic import cumulative
 
 CACHE_BYTES_ON_CPU = 4 * 2**30
+_WHOLE = 2.0**52  # the integer that stands for a mass of one
 _FIRST_RANKED = 256  # tokens ranked first; a wider nucleus is ranked in full
 
 
@@ -189,18 +189,30 @@ def _draw_by_rank(
     return drawn, _holds(sums, probabilities, top_p)
 
 
-def _holds(cumulative: Tensor, probabilities: Tensor, top_p: float) -> Tensor:
+def _holds(sums: Tensor, probabilities: Tensor, top_p: float) -> Tensor:
     """In which rows the ranked tokens hold the whole nucleus: [rows]."""
-    return (cumulative[:, -1] >= top_p) | (cumulative.shape[1] == probabilities.shape[1])
+    return (sums[:, -1] >= top_p) | (sums.shape[1] == probabilities.shape[1])
 
 
-def _place(cumulative: Tensor, noise: Tensor, top_p: float) -> Tensor:
+def _place(sums: Tensor, noise: Tensor, top_p: float) -> Tensor:
     """The drawn rank [rows, 1], from the cumulative masses, largest mass first."""
-    bound = torch.full_like(noise[:, None], top_p, dtype=cumulative.dtype)
+    bound = torch.full_like(noise[:, None], top_p, dtype=sums.dtype)
     # The nucleus ends with the first token whose sum reaches top_p. If rounding keeps all sums
     # below top_p, it ends with the last token that has any mass.
-    last = torch.searchsorted(cumulative, bound).clamp_(max=cumulative.shape[1] - 1)
-    total = cumulative.gather(1, last)
-    last = torch.searchsorted(cumulative, total)
-    place = torch.searchsorted(cumulative, noise[:, None] * total, right=True)
+    last = torch.searchsorted(sums, bound).clamp_(max=sums.shape[1] - 1)
+    total = sums.gather(1, last)
+    last = torch.searchsorted(sums, total)
+    place = torch.searchsorted(sums, noise[:, None] * total, right=True)
     return torch.minimum(place, last)
+
+
+def cumulative(masses: Tensor) -> Tensor:
+    """Cumulative sums of each row of [rows, n], all values in [0, 1].
+
+    On a GPU torch has no deterministic cumulative sum of floats, so under deterministic algorithms
+    integers are summed, for which the order does not matter.
+    """
+    if masses.device.type == "cpu" or not torch.are_deterministic_algorithms_enabled():
+        return masses.cumsum(dim=1)
+    whole = (masses.double() * _WHOLE).round().long().cumsum(dim=1)
+    return (whole.double() / _WHOLE).to(masses.dtype)
