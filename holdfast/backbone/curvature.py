@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from holdfast.backbone.generation.sampling import cumulative
+from holdfast.backbone.projection import SplitModel
 from holdfast.backbone.sequences import batches_by_length, pad_right
 from holdfast.core.errors import HoldfastError
 from holdfast.core.processes import broadcast_, rank_indices, world_size
@@ -27,17 +28,6 @@ TOKENS_AT_ONCE = 4096
 # Bounds the input, output and output gradient of every map, which are kept for a batch's tokens.
 BYTES_AT_ONCE = 2**30
 _LOGITS_AT_ONCE = 1 << 24
-
-
-class States(Protocol):
-    """A model that gives its last hidden states, and the logits of these."""
-
-    @property
-    def device(self) -> torch.device: ...
-
-    def hidden(self, ids: Tensor, mask: Tensor | None = None, /) -> Tensor: ...
-
-    def logits(self, hidden: Tensor, /) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -64,7 +54,7 @@ class CurvatureData:
     draws; labels: of the sequences' tokens; one with -100 has the weight ``config.questions``.
     """
 
-    model: States
+    model: SplitModel
     layers: Mapping[str, LoraFactors]
     sequences: Sequence[Sequence[int]]
     config: CurvatureConfig
@@ -233,7 +223,7 @@ def tokens_at_once(layers: Mapping[str, LoraFactors]) -> int:
 
 @torch.no_grad()
 def mean_inputs(
-    model: States,
+    model: SplitModel,
     layers: Mapping[str, LoraFactors],
     sequences: Sequence[Sequence[int]],
     size: int,

@@ -36,13 +36,18 @@ def tokens_at_once(device: str, vocabulary: int, logits: int | None = None) -> i
     return max(1, tokens - tokens % tile if tokens > tile else tokens)
 
 
-class Head(Protocol):
-    """Turns hidden states into logits; head: the output layer."""
+class SplitModel(Protocol):
+    """A model that gives its last hidden states, and their logits; head: the output layer."""
+
+    @property
+    def device(self) -> torch.device: ...
 
     @property
     def head(self) -> Any: ...
 
-    def logits(self, hidden: Tensor) -> Tensor: ...
+    def hidden(self, ids: Tensor, mask: Tensor | None = None, /) -> Tensor: ...
+
+    def logits(self, hidden: Tensor, /) -> Tensor: ...
 
 
 class TokenLogits:
@@ -54,7 +59,7 @@ class TokenLogits:
     """
 
     def __init__(
-        self, backbone: Head, hidden: Tensor, teacher_hidden: Tensor | None, targets: Tensor
+        self, backbone: SplitModel, hidden: Tensor, teacher_hidden: Tensor | None, targets: Tensor
     ) -> None:
         self._backbone = backbone
         self._hidden = hidden
@@ -81,7 +86,7 @@ class Projection:
 
     def __init__(
         self,
-        backbone: Head,
+        backbone: SplitModel,
         hidden: Tensor,
         teacher_hidden: Tensor | None,
         targets: Tensor,

@@ -13,10 +13,9 @@ from holdfast.core.notebook import caption, table
 from holdfast.streams import Item, Stream, Task, load_stream
 from holdfast.streams.batches import newest
 from holdfast.streams.item import question_key
-from holdfast.streams.jsonl import json_object, lines_of
 from holdfast.streams.load import Facts as FactsOfPython
 from holdfast.streams.load import facts_of_python, is_generated, read_stream
-from holdfast.streams.rows import NAMED_AS_KEYS, Columns, stream_of
+from holdfast.streams.rows import NAMED_AS_KEYS, Columns, json_object, lines_of, stream_of
 
 if TYPE_CHECKING:
     import pandas as pd

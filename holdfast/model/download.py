@@ -1,19 +1,31 @@
-"""Download a file with a known digest: resume a partial one, check it, then rename it."""
+"""Find a file on the package indexes that pip is set up for, and download it without installing it.
+
+The settings come from ``pip config list``, which reads pip's files and the environment. A partial
+download is resumed, checked against a known digest, then renamed.
+"""
 
 from __future__ import annotations
 
+import ast
 import base64
 import contextlib
 import http.client
+import importlib.util
 import netrc
 import os
+import re
+import shutil
 import ssl
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
 from urllib.request import HTTPSHandler, OpenerDirector, ProxyHandler, Request, build_opener
 
 from holdfast.core.errors import HoldfastError
@@ -21,7 +33,6 @@ from holdfast.core.file_checks import own_file
 from holdfast.core.files import flush_directory
 from holdfast.model.cache import Report, unwritable
 from holdfast.model.fingerprint import sha256_of_file
-from holdfast.model.index import IndexSettings, link_to
 
 _BLOCK = 1 << 18  # bytes
 _PAGE_BYTES = 50_000_000
@@ -30,10 +41,29 @@ _FINAL = frozenset({400, 401, 403, 404, 407, 410})  # statuses that another try 
 # How a request fails without a reply. Other OSErrors are of the disk.
 _BROKEN = (URLError, http.client.HTTPException, ConnectionError, TimeoutError)
 _HTML = "application/vnd.pypi.simple.v1+html, text/html;q=0.9"
+# The sections of pip's configuration that `pip download` and `pip install` read; later ones win.
+_SECTIONS = ("global", "install", "download", ":env:")
+_PIP_SECONDS = 60.0
 
 
 class UnreachableError(HoldfastError):
     """A server gave no answer, or refused."""
+
+
+@dataclass(frozen=True)
+class IndexSettings:
+    """pip's settings of indexes and the network.
+
+    indexes: base URLs of the simple API; proxy, cert (a file of certificates), client_cert: as
+    pip's; trusted: hosts whose certificate is not checked; timeout: seconds.
+    """
+
+    indexes: tuple[str, ...]
+    proxy: str | None = None
+    cert: str | None = None
+    client_cert: str | None = None
+    trusted: frozenset[str] = frozenset()
+    timeout: float = 15.0
 
 
 class Network:
@@ -223,3 +253,116 @@ def _reason(error: BaseException) -> str:
     inner = getattr(error, "reason", None) or error
     text = getattr(inner, "strerror", None) or str(inner) or type(inner).__name__
     return " ".join(str(text).split())[:200]
+
+
+def index_settings() -> IndexSettings:
+    """The settings of this interpreter's pip, else of another pip, else of the environment.
+
+    Raises HoldfastError if no index is set and there is no pip whose default could be used.
+    """
+    pip = _pip()
+    options = _configured(pip) if pip else _from_environment()
+    indexes = []
+    if options.get("no-index", "").lower() not in ("1", "true", "yes", "on"):
+        main = options.get("index-url") or _default_index(pip)
+        indexes = [main, *options.get("extra-index-url", "").split()]
+    try:
+        timeout = float(options.get("timeout") or options.get("default-timeout") or 15.0)
+    except ValueError:
+        timeout = 15.0
+    return IndexSettings(
+        indexes=tuple(indexes),
+        proxy=options.get("proxy") or None,
+        cert=options.get("cert") or None,
+        client_cert=options.get("client-cert") or None,
+        trusted=frozenset(options.get("trusted-host", "").split()),
+        timeout=timeout,
+    )
+
+
+def _pip() -> list[str] | None:
+    """The command of a pip: this interpreter's, else one on the path, else ensurepip's."""
+    if importlib.util.find_spec("pip") is not None:
+        return [sys.executable, "-m", "pip"]
+    if command := shutil.which("pip"):
+        return [command]
+    ensurepip = importlib.util.find_spec("ensurepip")
+    folders = (ensurepip.submodule_search_locations or []) if ensurepip else []
+    wheels = [wheel for folder in folders for wheel in Path(folder).glob("_bundled/pip-*.whl")]
+    return [sys.executable, f"{wheels[0]}/pip"] if wheels else None
+
+
+def _output(pip: list[str], *arguments: str) -> str:
+    """The output of a pip command; empty if it fails."""
+    environment = {**os.environ, "COLUMNS": "200", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    try:
+        return subprocess.run(
+            [*pip, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=_PIP_SECONDS,
+            check=True,
+            env=environment,
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _configured(pip: list[str]) -> dict[str, str]:
+    """pip's settings by name, from all its files and the environment."""
+    sections: dict[str, dict[str, str]] = {name: {} for name in _SECTIONS}
+    for line in _output(pip, "config", "list").splitlines():
+        where, _, value = line.partition("=")
+        section, _, name = where.rpartition(".")
+        if section in sections:
+            try:
+                sections[section][name] = str(ast.literal_eval(value))
+            except (ValueError, SyntaxError):
+                sections[section][name] = value
+    return {name: value for section in sections.values() for name, value in section.items()}
+
+
+def _from_environment() -> dict[str, str]:
+    """The settings in ``PIP_*`` variables."""
+    return {
+        key.removeprefix("PIP_").lower().replace("_", "-"): value
+        for key, value in os.environ.items()
+        if key.startswith("PIP_")
+    }
+
+
+def _default_index(pip: list[str] | None) -> str:
+    """The index that pip uses if none is set, from its help."""
+    text = _output(pip, "download", "--help") if pip else ""
+    match = re.search(r"--index-url <url>[^()]*\(default\s+([^\s)]+)\)", text)
+    if match is None:
+        raise HoldfastError(
+            "no package index is known: there is no pip here that names one; set PIP_INDEX_URL"
+        )
+    return match[1]
+
+
+class _Anchors(HTMLParser):
+    """The links on a page of the simple API; base: the URL to which relative links are added."""
+
+    def __init__(self, base: str) -> None:
+        super().__init__()
+        self.base = base
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        target = dict(attrs).get("href")
+        if target and tag == "base":
+            self.base = urljoin(self.base, target)
+        elif target and tag == "a":
+            self.links.append(urljoin(self.base, target).partition("#")[0])
+
+
+def link_to(filename: str, page: str, base: str) -> str | None:
+    """The URL of the file with this name on an HTML page, if any; base: the page's URL."""
+    anchors = _Anchors(base)
+    anchors.feed(page)
+    for link in anchors.links:
+        if unquote(urlsplit(link).path).rpartition("/")[2] == filename:
+            return link
+    return None

@@ -26,7 +26,7 @@ from holdfast.model.cache import (
     write_manifest,
 )
 from holdfast.model.check import check_directory
-from holdfast.model.download import Network, UnreachableError, download
+from holdfast.model.download import Network, UnreachableError, download, index_settings
 from holdfast.model.fingerprint import (
     computed_fingerprint,
     known_sha256,
@@ -34,7 +34,6 @@ from holdfast.model.fingerprint import (
     sha256_of_file,
 )
 from holdfast.model.hub_files import fetch_from_hub, find_on_hub
-from holdfast.model.index import index_settings
 
 _EMBEDDED = Path(str(files("holdfast"))) / "backbone" / "embedded"
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")

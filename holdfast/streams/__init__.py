@@ -2,9 +2,9 @@
 
 from holdfast.streams.hf_dataset import read_dataset, write_dataset
 from holdfast.streams.item import Item, braces_balance
-from holdfast.streams.jsonl import read_jsonl, write_jsonl
 from holdfast.streams.load import StreamConfig, load_stream, read_stream
 from holdfast.streams.released import read_released, write_released
+from holdfast.streams.rows import read_jsonl, write_jsonl
 from holdfast.streams.stream import QuestionRegistry, Stream, Task, reorder, task_order
 from holdfast.streams.symbol_qa import symbol_qa
 from holdfast.streams.template import Template, Tokenizer

@@ -11,8 +11,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.file_checks import regular
 from holdfast.core.files import write_text_atomically
 from holdfast.streams.item import Item, question_key, quoted
-from holdfast.streams.jsonl import json_object, lines_of
-from holdfast.streams.rows import row_of, values_of
+from holdfast.streams.rows import json_object, lines_of, row_of, values_of
 from holdfast.streams.stream import QuestionRegistry, Task
 
 FACTS_FILE = "facts.jsonl"

@@ -21,9 +21,8 @@ from holdfast.streams.hf_dataset import (
     stream_of_dataset,
 )
 from holdfast.streams.item import Item, quoted
-from holdfast.streams.jsonl import read_jsonl
 from holdfast.streams.released import is_released, read_released
-from holdfast.streams.rows import NAMED_AS_KEYS, Columns, stream_of
+from holdfast.streams.rows import NAMED_AS_KEYS, Columns, read_jsonl, stream_of
 from holdfast.streams.stream import Stream, case_twins, reorder
 from holdfast.streams.symbol_qa import symbol_qa
 from holdfast.streams.tables import TABLES, read_table, records_of

@@ -10,10 +10,14 @@ import pytest
 
 from holdfast.core.errors import HoldfastError
 from holdfast.model import download as module
-from holdfast.model import index
 from holdfast.model.cache import silent
-from holdfast.model.download import Network, UnreachableError, download
-from holdfast.model.index import IndexSettings, index_settings
+from holdfast.model.download import (
+    IndexSettings,
+    Network,
+    UnreachableError,
+    download,
+    index_settings,
+)
 from tests.model.standins import Server
 from tests.refused import line_of
 
@@ -146,17 +150,17 @@ def test_the_settings_are_those_of_pip(tmp_path, monkeypatch) -> None:
 
 def test_a_pip_is_found_where_this_interpreter_has_none(monkeypatch) -> None:
     """In an environment without pip: another one, or the wheel that Python carries."""
-    real = index.importlib.util.find_spec
+    real = module.importlib.util.find_spec
     monkeypatch.setattr(
-        index.importlib.util, "find_spec", lambda name: None if name == "pip" else real(name)
+        module.importlib.util, "find_spec", lambda name: None if name == "pip" else real(name)
     )
-    monkeypatch.setattr(index.shutil, "which", lambda name: None)
+    monkeypatch.setattr(module.shutil, "which", lambda name: None)
     monkeypatch.setenv("PIP_INDEX_URL", "https://one.example/simple")
-    pip = index._pip()
+    pip = module._pip()
     if pip is None:
         pytest.skip("this Python carries no pip")
-    assert index._configured(pip)["index-url"] == "https://one.example/simple"
-    monkeypatch.setattr(index, "_pip", lambda: None)
+    assert module._configured(pip)["index-url"] == "https://one.example/simple"
+    monkeypatch.setattr(module, "_pip", lambda: None)
     assert index_settings().indexes == ("https://one.example/simple",)
     monkeypatch.delenv("PIP_INDEX_URL")
     with pytest.raises(HoldfastError, match="set PIP_INDEX_URL"):

@@ -13,7 +13,7 @@ from experiments.paper.llm_qa.collection import Verdict
 from holdfast.builders.text_model import Failure
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_bytes
-from holdfast.streams.jsonl import lines_of
+from holdfast.streams.rows import lines_of
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from holdfast.builders.text_model import Failure, SamplingParameters, TextModel
 from holdfast.core.errors import HoldfastError
 from holdfast.core.file_checks import regular, remove_unfinished, require_directory
 from holdfast.core.files import read_bytes, write_text_atomically
-from holdfast.streams.jsonl import lines_of
+from holdfast.streams.rows import lines_of
 
 Verdict = dict[str, Any]
 

@@ -15,7 +15,7 @@ from holdfast.memory.spelling import loose_key
 from holdfast.memory.wordings import HELD_OUT
 from holdfast.streams import Item
 from holdfast.streams.item import question_key, quoted
-from holdfast.streams.jsonl import json_object, lines_of
+from holdfast.streams.rows import json_object, lines_of
 
 logger = logging.getLogger(__name__)
 _PROBE_KEYS = ("question", "wordings", "reverse", "sentence", "others", "untaught")
