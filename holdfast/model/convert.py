@@ -31,12 +31,20 @@ def convert(gguf: Path, folder: Path, report: Report) -> None:
     """
     size = gguf.stat().st_size
     report(0, size, _CONVERTING)
-    with quiet(), _no_bar_of_tensors(), _alone_in_a_folder(gguf) as place, _readable(gguf):
-        model: Any = AutoModelForCausalLM.from_pretrained(
-            place.parent, gguf_file=place.name, dtype=torch.float32
-        )
-        report(size * 3 // 4, size, _CONVERTING)
-        tokenizer: Any = AutoTokenizer.from_pretrained(place.parent, gguf_file=place.name)
+    try:
+        with quiet(), _no_bar_of_tensors(), _alone_in_a_folder(gguf) as place:
+            model: Any = AutoModelForCausalLM.from_pretrained(
+                place.parent, gguf_file=place.name, dtype=torch.float32
+            )
+            report(size * 3 // 4, size, _CONVERTING)
+            tokenizer: Any = AutoTokenizer.from_pretrained(place.parent, gguf_file=place.name)
+    # The reader's exceptions for damaged files are of every kind: ValueError, IndexError,
+    # struct.error, UnicodeDecodeError, AttributeError.
+    except Exception as error:
+        raise HoldfastError(
+            f"{gguf}: cannot be converted ({described(error, 200)}); it has to be the GGUF file of "
+            "a causal language model whose architecture transformers reads"
+        ) from error
     _name_special_tokens(tokenizer, model.config)
     plain = _without_quantization(model)
     report(size * 19 // 20, size, _CONVERTING)
@@ -108,17 +116,3 @@ def _no_bar_of_tensors() -> Iterator[None]:
         yield
     finally:
         modeling_gguf_pytorch_utils.tqdm = bar
-
-
-@contextmanager
-def _readable(gguf: Path) -> Iterator[None]:
-    """Turn every exception of reading the file into one line."""
-    try:
-        yield
-    # The reader's exceptions for damaged files are of every kind: ValueError, IndexError,
-    # struct.error, UnicodeDecodeError, AttributeError.
-    except Exception as error:
-        raise HoldfastError(
-            f"{gguf}: cannot be converted ({described(error, 200)}); it has to be the GGUF file of "
-            "a causal language model whose architecture transformers reads"
-        ) from error
