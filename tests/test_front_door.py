@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from matplotlib.image import imread
 
 import holdfast
@@ -75,12 +74,7 @@ def test_a_stream_shows_its_first_tasks_and_no_script() -> None:
     assert "more tasks" not in stream.first(10)._repr_html_()
 
 
-def test_the_example_runs(
-    tmp_path: Path,
-    backbone_directory: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_example_runs(tmp_path, backbone_directory, monkeypatch, capsys) -> None:
     """On a tiny backbone, in few steps."""
     small = [f"backbone.name={backbone_directory}", "lora.rank=4", "evaluation.max_new_tokens=16"]
     small += ["sampling.general=3", "sampling.max_new_tokens=6", "optim.max_steps=3"]

@@ -87,11 +87,7 @@ def of_reference(
     [adapted, partial(adapted, moved=True), partial(adapted, exact_gpt2)],
     ids=["llama", "moved", "GPT-2"],
 )
-def test_they_are_the_references(
-    make: Callable[[], tuple[Backbone, LoraWorkspace]],
-    temperature: float,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_they_are_the_references(make, temperature, monkeypatch) -> None:
     """Several batches, sequences of several lengths, logits in chunks."""
     monkeypatch.setattr(curvature_module, "TOKENS_AT_ONCE", 12)
     monkeypatch.setattr(curvature_module, "_LOGITS_AT_ONCE", 257 * 5)
@@ -127,9 +123,7 @@ def test_what_is_held_of_the_maps_has_a_bound(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("questions", [0.0, 0.3])
-def test_tokens_of_questions_may_weigh_less(
-    questions: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tokens_of_questions_may_weigh_less(questions, monkeypatch) -> None:
     """Several batches; a prompt of one token asks nothing that is predicted."""
     monkeypatch.setattr(curvature_module, "TOKENS_AT_ONCE", 12)
     backbone, _ = adapted()

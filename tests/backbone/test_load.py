@@ -43,9 +43,7 @@ def saved(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_deterministic_backbone_asks_torch_for_it(
-    saved: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_deterministic_backbone_asks_torch_for_it(saved, monkeypatch) -> None:
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     try:
         load(saved)
@@ -122,9 +120,7 @@ def test_a_directory_without_a_tokenizer(tmp_path: Path) -> None:
     assert refused(tmp_path).startswith(f"{tmp_path}: holds no tokenizer")
 
 
-def test_a_text_that_is_too_long_is_the_templates_to_refuse(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_text_that_is_too_long_is_the_templates_to_refuse(caplog, monkeypatch) -> None:
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
     tokenizer = load_tokenizer("embedded")
     assert len(tokenizer("word " * 4000)["input_ids"]) > tokenizer.model_max_length
@@ -307,9 +303,7 @@ def test_a_pipe_in_place_of_a_file_is_refused_at_once(name: str, saved: Path) ->
 
 
 @pytest.mark.parametrize(("time", "fastest"), [(0.5, "bfloat16"), (1.2, "float32"), (9, "float32")])
-def test_the_fastest_is_chosen_by_a_probe(
-    time: float, fastest: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_fastest_is_chosen_by_a_probe(time, fastest, monkeypatch) -> None:
     monkeypatch.setattr(load_module, "bfloat16_time", lambda: time)
     for given, wanted in (("fastest", fastest), ("auto", "float32"), ("bfloat16", "bfloat16")):
         config = Backbone.Config(precision=given, device="cpu")  # type: ignore[arg-type]

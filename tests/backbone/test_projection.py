@@ -42,9 +42,7 @@ def drawn(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("tokens_at_once", [1, 10])
-def test_chunks_change_nothing(
-    backbone: Backbone, loss: Callable[[TokenLogits], Tensor], tokens_at_once: int
-) -> None:
+def test_chunks_change_nothing(backbone, loss, tokens_at_once) -> None:
     hidden, teacher, targets = drawn()
     results = []
     for size in (10**9, tokens_at_once * VOCABULARY):
@@ -69,9 +67,7 @@ def test_the_gradient_may_be_taken_twice(backbone: Backbone) -> None:
     assert torch.equal(once, again)
 
 
-def test_losses_of_one_minibatch_share_its_logits(
-    backbone: Backbone, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_losses_of_one_minibatch_share_its_logits(backbone, monkeypatch) -> None:
     calls: list[int] = []
     head = Backbone.logits
 

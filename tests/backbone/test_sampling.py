@@ -44,9 +44,7 @@ def random_logits(rows: int, vocabulary: int, spread: float, seed: int = 0) -> T
     [(1.0, 0.9, None), (1.5, 0.9, None), (0.7, 0.5, 20), (1.5, 1.0, 7), (1.5, 1.0, None),
      (1.0, 1e-6, None), (1.0, 0.9, 1)],
 )  # fmt: skip
-def test_the_distribution_is_that_of_generate(
-    spread: float, temperature: float, top_p: float, top_k: int | None
-) -> None:
+def test_the_distribution_is_that_of_generate(spread, temperature, top_p, top_k) -> None:
     """The noise swept over an even grid of M points draws each token M p times, but for two."""
     vocabulary = 700
     logits = random_logits(1, vocabulary, spread)

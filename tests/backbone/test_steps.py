@@ -110,9 +110,7 @@ def test_steps_equal_whole_passes_across_blocks_and_departures(backbone: Any) ->
 
 
 @pytest.mark.parametrize("lengths", [(1, 1, 1), (2, 2, 2), (13, 13, 13), (1, 9, 4), (6, 5, 1)])
-def test_prompts_pass_at_once_and_their_rows_repeat(
-    backbone: Any, lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prompts_pass_at_once_and_their_rows_repeat(backbone, lengths, monkeypatch) -> None:
     """Each as if it were alone, whatever stands before it; rows leave, and go where others were."""
     monkeypatch.setattr(decoding, "_PREFILLED_TOKENS", 15)  # five positions of three rows
     source = torch.Generator().manual_seed(0)
@@ -212,9 +210,7 @@ def without_cache() -> Any:
         (without_cache, False),
     ],
 )
-def test_any_causal_model_says_what_it_says_alone(
-    made: Callable[[], Any], cached: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_any_causal_model_says_what_it_says_alone(made, cached, caplog) -> None:
     """Rows of unlike lengths leave and repeat; a cache that errs is not used, and that is said."""
     with torch.random.fork_rng():
         torch.manual_seed(3)

@@ -49,9 +49,7 @@ def test_a_moment_of_few_directions_is_exact_either_way(exact_up_to: int) -> Non
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 6), st.integers(0, 10_000), st.floats(0.0, 1.0))
-def test_a_sketch_keeps_the_trace_and_stays_positive(
-    eigenpairs: int, seed: int, noise: float
-) -> None:
+def test_a_sketch_keeps_the_trace_and_stays_positive(eigenpairs, seed, noise) -> None:
     vectors = rows(30, seed=seed, rank=RANK, noise=noise)
     taken = moment(vectors, exact_up_to=0, eigenpairs=eigenpairs)
     dense = taken.dense()

@@ -61,9 +61,7 @@ def test_it_is_the_model_that_transformers_reads_from_the_gguf(loaded: tuple[Any
     assert digest.hexdigest() == OF_THE_GGUF
 
 
-def test_two_tasks_are_learned_the_second_with_what_the_model_wrote(
-    smollm2: Path, tmp_path: Path
-) -> None:
+def test_two_tasks_are_learned_the_second_with_what_the_model_wrote(smollm2, tmp_path) -> None:
     few = ["stream.tasks=2", "stream.items_per_task=1", "optim.epochs=8"]
     short = ["sampling.samples=2", "sampling.max_new_tokens=20", "evaluation.max_new_tokens=10"]
     config = RunConfig.of(recipe("smollm2"), [*few, *short, "sampling.keep=true"])

@@ -89,9 +89,7 @@ def whole(form: ChatForm, question: str, answer: str | None) -> list[int]:
 
 @pytest.mark.parametrize("which", FORMS, ids=str)
 @given(question=TEXTS, answer=TEXTS)
-def test_the_pieces_are_those_of_the_whole_text(
-    which: tuple[str, str | None], question: str, answer: str
-) -> None:
+def test_the_pieces_are_those_of_the_whole_text(which, question, answer) -> None:
     """No space stands behind a line's end, none is doubled, and the answer comes back."""
     form = FORMS[which]
     asked = [*form.prefix, *form.question(question), *form.invocation]
@@ -104,9 +102,7 @@ def test_the_pieces_are_those_of_the_whole_text(
 
 @pytest.mark.parametrize("which", FORMS, ids=str)
 @given(question=TEXTS)
-def test_the_characters_of_the_tokens_are_those_of_the_text(
-    which: tuple[str, str | None], question: str
-) -> None:
+def test_the_characters_of_the_tokens_are_those_of_the_text(which, question) -> None:
     """Every one belongs to a token; the space or newline that was put in front is none of them."""
     form = FORMS[which]
     spans = form.spans(question)

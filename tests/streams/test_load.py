@@ -95,9 +95,7 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
     assert refusal(other).startswith(f"{other}: is no stream; a stream is a .jsonl file or a table")
 
 
-def test_a_name_that_yaml_reads_as_a_number_is_a_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_that_yaml_reads_as_a_number_is_a_name(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "2024").mkdir()
     write_jsonl(symbol_qa(1, 2), tmp_path / "2024" / "stream.jsonl")
@@ -107,9 +105,7 @@ def test_a_name_that_yaml_reads_as_a_number_is_a_name(
         build(StreamConfig, {"name": True}, source="stream")
 
 
-def test_a_place_that_cannot_be_looked_at_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_place_that_cannot_be_looked_at_is_refused(tmp_path, monkeypatch) -> None:
     assert "File name too long" in refusal("a" * 300)
     assert "File name too long" in refusal("a" * 300 + ".jsonl")
 
@@ -132,9 +128,7 @@ def test_a_value_out_of_range_is_refused(key: str, value: object) -> None:
     assert message.startswith(f"stream: {key} = ")
 
 
-def test_questions_that_differ_in_case_alone_are_told(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_questions_that_differ_in_case_alone_are_told(tmp_path, caplog) -> None:
     rows = [{"question": question, "answer": "1"} for question in ("Who?", "What?", "who?")]
     path = tmp_path / "facts.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))

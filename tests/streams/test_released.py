@@ -90,9 +90,7 @@ def test_either_items_file_will_do_and_the_texts_give_the_order(published: Path)
 
 
 @pytest.mark.parametrize("items", [FIRST, SECOND], ids=["train_text", "answer_aliases"])
-def test_what_is_read_and_written_is_the_same_json(
-    tmp_path: Path, items: list[dict[str, Any]]
-) -> None:
+def test_what_is_read_and_written_is_the_same_json(tmp_path, items) -> None:
     source = publish(tmp_path / "source", ("train_items.json", items))
     copy = tmp_path / "copy"
     write(read_released(source), copy)
@@ -125,9 +123,7 @@ def test_topics_name_the_tasks(published: Path) -> None:
     assert stream.exact_case  # a published Symbol-QA says no more than its type
 
 
-def test_a_question_that_stands_twice_stays_and_is_told(
-    published: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_question_that_stands_twice_stays_and_is_told(published, caplog) -> None:
     twice = [SECOND[0], SECOND[1] | {"query": SECOND[0]["query"]}]
     (published / "task_1" / "test_items.json").write_text(json.dumps(twice))
     (published / "task_1" / "train_texts.json").write_text(json.dumps([text(i) for i in twice]))
@@ -153,9 +149,7 @@ def test_a_question_that_stands_twice_stays_and_is_told(
         ("task_1/train_texts.json", "[]", "must hold one text for each of the 2 items"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_in_one_line(
-    published: Path, file: str, content: str, words: str
-) -> None:
+def test_what_is_wrong_is_said_in_one_line(published, file, content, words) -> None:
     (published / file).write_text(content)
     assert words in refusal(published)
 
@@ -224,9 +218,7 @@ def test_details_cannot_stand_for_what_the_layout_says_itself(tmp_path: Path) ->
     assert not any((tmp_path / "s").glob("task_*"))
 
 
-def test_a_stream_that_was_changed_by_hand_is_read_with_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_stream_that_was_changed_by_hand_is_read_with_a_warning(tmp_path, caplog) -> None:
     write(symbol_qa(1, 2), tmp_path / "s")
     for name in ("train_items.json", "test_items.json", "train_texts.json"):
         path = tmp_path / "s" / "task_0" / name

@@ -152,9 +152,7 @@ def test_the_whole_published_stream_follows_the_rule_literally() -> None:
     more=st.integers(0, 6),
     items=st.integers(1, 300),
 )
-def test_fewer_tasks_are_a_prefix_even_when_keys_collide(
-    seed: int, fewer: int, more: int, items: int
-) -> None:
+def test_fewer_tasks_are_a_prefix_even_when_keys_collide(seed, fewer, more, items) -> None:
     # 3844 keys of two symbols: at 300 items a task, redraws are certain.
     short = symbol_qa(fewer, items, seed, key_length=2)
     long = symbol_qa(fewer + more, items, seed, key_length=2)

@@ -91,9 +91,7 @@ def test_every_token_counts_towards_the_limit() -> None:
         ),
     ],
 )
-def test_what_no_box_could_give_back_is_refused_where_answers_are_boxed(
-    item: Item, message: str
-) -> None:
+def test_what_no_box_could_give_back_is_refused_where_answers_are_boxed(item, message) -> None:
     stream = Stream((Task("x", (Item("b", "{1}"), item)),), "s")
     line = line_of(Template().check_stream, stream, Characters(), None, None)
     assert line == f'task "x" item 2: {message}'
