@@ -50,9 +50,9 @@ class UnreachableError(HoldfastError):
     """A server gave no answer, or refused."""
 
 
-@dataclass(frozen=True)
-class IndexSettings:
-    """pip's settings of indexes and the network.
+@dataclass
+class Network:
+    """Requests as pip would make them.
 
     indexes: base URLs of the simple API; proxy, cert (a file of certificates), client_cert: as
     pip's; trusted: hosts whose certificate is not checked; timeout: seconds.
@@ -65,14 +65,9 @@ class IndexSettings:
     trusted: frozenset[str] = frozenset()
     timeout: float = 15.0
 
-
-class Network:
-    """Requests as pip would make them: its proxy, certificates, credentials and time limit."""
-
-    def __init__(self, settings: IndexSettings) -> None:
-        self.settings = settings
+    def __post_init__(self) -> None:
         self._credentials: dict[str, str] = {}
-        for index in settings.indexes:
+        for index in self.indexes:
             self._remember(index)
 
     def find(self, project: str, filename: str) -> str:
@@ -81,7 +76,7 @@ class Network:
         If none has it, raises UnreachableError if one did not answer, else HoldfastError.
         """
         errors = []
-        for index in self.settings.indexes:
+        for index in self.indexes:
             try:
                 if url := self._look(filename, f"{index.rstrip('/')}/{project}/"):
                     return url
@@ -113,7 +108,7 @@ class Network:
             request.add_unredirected_header("Authorization", authorization)
         opener = self._opener(urlsplit(url).hostname or "")
         try:
-            reply = opener.open(request, timeout=self.settings.timeout)
+            reply = opener.open(request, timeout=self.timeout)
         except HTTPError as error:
             error.close()
             raise
@@ -122,12 +117,12 @@ class Network:
 
     def _opener(self, host: str) -> OpenerDirector:
         handlers: list[Any] = [HTTPSHandler(context=self._context(host))]
-        if proxy := self.settings.proxy:
+        if proxy := self.proxy:
             handlers.append(ProxyHandler({"http": proxy, "https": proxy}))
         return build_opener(*handlers)
 
     def _context(self, host: str) -> ssl.SSLContext:
-        cert = self.settings.cert or os.environ.get("REQUESTS_CA_BUNDLE")
+        cert = self.cert or os.environ.get("REQUESTS_CA_BUNDLE")
         folder = cert is not None and os.path.isdir(cert)
         context = ssl.create_default_context(
             cafile=None if folder else cert, capath=cert if folder else None
@@ -137,9 +132,9 @@ class Network:
                 import certifi
 
                 context.load_verify_locations(certifi.where())
-        if self.settings.client_cert:
-            context.load_cert_chain(self.settings.client_cert)
-        if host in {trusted.partition(":")[0] for trusted in self.settings.trusted}:
+        if self.client_cert:
+            context.load_cert_chain(self.client_cert)
+        if host in {trusted.partition(":")[0] for trusted in self.trusted}:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         return context
@@ -255,7 +250,7 @@ def _reason(error: BaseException) -> str:
     return " ".join(str(text).split())[:200]
 
 
-def index_settings() -> IndexSettings:
+def network_of_pip() -> Network:
     """The settings of this interpreter's pip, else of another pip, else of the environment.
 
     Raises HoldfastError if no index is set and there is no pip whose default could be used.
@@ -270,7 +265,7 @@ def index_settings() -> IndexSettings:
         timeout = float(options.get("timeout") or options.get("default-timeout") or 15.0)
     except ValueError:
         timeout = 15.0
-    return IndexSettings(
+    return Network(
         indexes=tuple(indexes),
         proxy=options.get("proxy") or None,
         cert=options.get("cert") or None,

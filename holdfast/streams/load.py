@@ -193,9 +193,10 @@ def _stored(path: Path, items_per_task: int | None, columns: Columns) -> Stream:
         return read_released(path)
     if is_dataset_directory(path):
         return read_dataset(path, items_per_task, columns)
-    for inside in (path / JSONL_IN_DIRECTORY, path / DATASET_IN_DIRECTORY):
-        if inside.is_file() or is_dataset_directory(inside):
-            return replace(_stored(inside, items_per_task, columns), name=path.resolve().name)
+    jsonl, dataset = path / JSONL_IN_DIRECTORY, path / DATASET_IN_DIRECTORY
+    if jsonl.is_file() or is_dataset_directory(dataset):
+        inside = jsonl if jsonl.is_file() else dataset
+        return replace(_stored(inside, items_per_task, columns), name=path.resolve().name)
     if path.exists():
         raise HoldfastError(
             f"{path}: is no stream; a stream is a .jsonl file or a table, a directory with "

@@ -12,11 +12,10 @@ from holdfast.core.errors import HoldfastError
 from holdfast.model import download as module
 from holdfast.model.cache import silent
 from holdfast.model.download import (
-    IndexSettings,
     Network,
     UnreachableError,
     download,
-    index_settings,
+    network_of_pip,
 )
 from tests.model.standins import Server
 from tests.refused import line_of
@@ -37,7 +36,7 @@ def url(server: Server) -> str:
 
 
 def arrived(url: str, to: Path, report=silent) -> bytes:
-    download(Network(IndexSettings(())), url, to, len(BODY), DIGEST, report)
+    download(Network(()), url, to, len(BODY), DIGEST, report)
     return to.read_bytes()
 
 
@@ -97,23 +96,23 @@ def page(server: Server, path: str, link: str) -> None:
 def test_a_file_is_found_on_the_first_index_that_has_it(server) -> None:
     page(server, "/empty/it/", "it-2.0.whl")
     page(server, "/full/it/", "../../blobs/it-1.0.whl#sha256=12")
-    network = Network(IndexSettings((f"{server.url}/empty", f"{server.url}/full/")))
+    network = Network((f"{server.url}/empty", f"{server.url}/full/"))
     assert network.find("it", "it-1.0.whl") == f"{server.url}/blobs/it-1.0.whl"
 
 
 def test_nowhere_and_no_answer_are_two_things(server) -> None:
     with pytest.raises(HoldfastError, match="is on none of the indexes") as raised:
-        Network(IndexSettings((server.url,))).find("it", "it-1.0.whl")
+        Network((server.url,)).find("it", "it-1.0.whl")
     assert not isinstance(raised.value, UnreachableError)
     for place in ("http://127.0.0.1:9", "/no/url"):
         with pytest.raises(UnreachableError, match=f"{place}/it/: "):
-            Network(IndexSettings((place,))).find("it", "it-1.0.whl")
+            Network((place,)).find("it", "it-1.0.whl")
 
 
 def test_credentials_are_sent_to_their_host_and_never_shown(server) -> None:
     page(server, "/simple/it/", f"{server.url}/it-1.0.whl")
     with_user = server.url.replace("//", "//me:s%20cret@")
-    network = Network(IndexSettings((f"{with_user}/simple",)))
+    network = Network((f"{with_user}/simple",))
     url = network.find("it", "it-1.0.whl")
     expected = f"Basic {base64.b64encode(b'me:s cret').decode()}"
     with pytest.raises(UnreachableError) as raised:
@@ -133,19 +132,19 @@ def test_the_settings_are_those_of_pip(tmp_path, monkeypatch) -> None:
         "[install]\ntrusted-host = c.example\n[download]\nproxy = http://p.example:1\n"
     )
     monkeypatch.setenv("PIP_CONFIG_FILE", str(file))
-    settings = index_settings()
+    settings = network_of_pip()
     assert settings.indexes[0] == "https://one.example/simple"  # this machine may name more
     assert (settings.proxy, settings.timeout) == ("http://p.example:1", 7.0)
     assert "c.example" in settings.trusted
     monkeypatch.setenv("PIP_INDEX_URL", "https://two.example/simple")
     monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "https://three.example https://four.example")
-    assert index_settings().indexes == (
+    assert network_of_pip().indexes == (
         "https://two.example/simple",
         "https://three.example",
         "https://four.example",
     )
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    assert index_settings().indexes == ()
+    assert network_of_pip().indexes == ()
 
 
 def test_a_pip_is_found_where_this_interpreter_has_none(monkeypatch) -> None:
@@ -161,7 +160,7 @@ def test_a_pip_is_found_where_this_interpreter_has_none(monkeypatch) -> None:
         pytest.skip("this Python carries no pip")
     assert module._configured(pip)["index-url"] == "https://one.example/simple"
     monkeypatch.setattr(module, "_pip", lambda: None)
-    assert index_settings().indexes == ("https://one.example/simple",)
+    assert network_of_pip().indexes == ("https://one.example/simple",)
     monkeypatch.delenv("PIP_INDEX_URL")
     with pytest.raises(HoldfastError, match="set PIP_INDEX_URL"):
-        index_settings()
+        network_of_pip()
