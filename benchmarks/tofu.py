@@ -27,12 +27,12 @@ import torch
 from scipy.stats import ks_2samp
 
 from holdfast.core.seeding import derive
-from holdfast.memory.batch import learn_batch
+from holdfast.memory.batch import learn_batch, read_lesson
 from holdfast.memory.engine import Adapter, Engine
 from holdfast.memory.evaluation.measure import sides_of
 from holdfast.memory.forgetting import forget
 from holdfast.memory.memory import Memory
-from holdfast.memory.record import Gone, read_lesson, without
+from holdfast.memory.record import Gone, without
 from holdfast.model.adapter import State
 from holdfast.streams.batches import fact_key
 from holdfast.streams.item import Item, evenly, says

@@ -180,7 +180,7 @@ def _is_source(text: str) -> bool:
 def model_of(memory: Path, model: str | None) -> str:
     """The name of a memory's model; of a new memory, ``model``, or the default if that is None."""
     from holdfast.memory.default_model import default_model
-    from holdfast.memory.listing import check_free
+    from holdfast.memory.record import check_free
     from holdfast.model.fetch import lasting_name
 
     if is_memory(memory):

@@ -150,8 +150,8 @@ def memory_to_serve(memory: Path, model: str | None, *, teach: bool) -> Memory:
     """Open the memory; with ``teach``, a new one if there is none."""
     from holdfast.cli.learn import model_of
     from holdfast.core.file_checks import refuse_links
-    from holdfast.memory.listing import PARTS
     from holdfast.memory.memory import Memory
+    from holdfast.memory.record import PARTS
 
     if teach:
         refuse_links(memory, PARTS)

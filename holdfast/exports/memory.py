@@ -24,10 +24,9 @@ from holdfast.core.files import atomic_directory, check_place
 from holdfast.exports.card import render_card
 from holdfast.exports.formats import check_format
 from holdfast.exports.gguf import only_the_file
-from holdfast.memory.batch import GATE
+from holdfast.memory.batch import GATE, read_lesson
 from holdfast.memory.lesson import LessonSettings
 from holdfast.memory.memory import Memory
-from holdfast.memory.record import read_lesson
 from holdfast.model.adapter import State, load_state, shape_like
 from holdfast.model.chat import ChatForm, chat_form, with_one_date
 from holdfast.model.fetch import fetch

@@ -13,8 +13,9 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.files import atomic_directory, check_place, lock_directory, make_folder
 from holdfast.core.hub import hub_or_cache
 from holdfast.exports.card import render_card
+from holdfast.memory.batch import read_lesson
 from holdfast.memory.memory import Memory
-from holdfast.memory.record import LESSONS, RECORD_FILE, read_lesson, read_record, write_record
+from holdfast.memory.record import LESSONS, RECORD_FILE, read_record, write_record
 from holdfast.model.cache import Report, silent
 from holdfast.model.fetch import has_short_name
 from holdfast.model.hub_files import bar

@@ -10,10 +10,17 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal
 
-from holdfast.memory.batch import GATE, Looks, questions_on_file, read_looks
+from holdfast.memory.batch import (
+    GATE,
+    Looks,
+    damaged_lesson,
+    questions_on_file,
+    read_lesson,
+    read_looks,
+)
 from holdfast.memory.engine import Adapter, Engine
 from holdfast.memory.gate import Gate, Match, QuestionLook, WaitingQuestions
-from holdfast.memory.record import Record, damaged_lesson, read_lesson
+from holdfast.memory.record import Record
 from holdfast.memory.spelling import loose_key, taught_spellings
 from holdfast.memory.words import name_in, words
 from holdfast.model.adapter import State

@@ -10,16 +10,20 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import compress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import make_folder
 from holdfast.memory.engine import Engine
 from holdfast.memory.gate import QuestionLook
 from holdfast.memory.lesson import Taught, learn_lesson
-from holdfast.memory.record import LearnedLesson, damaged_lesson, read_lesson, write_lesson
+from holdfast.memory.record import LESSONS, LearnedLesson
 from holdfast.memory.wordings import lesson_wordings
 from holdfast.model.adapter import State
+from holdfast.model.tensors import read_tensors, write_tensors
 from holdfast.streams import Item, Task
 from holdfast.streams.batches import fact_key, fact_question, is_wording
 
@@ -156,3 +160,24 @@ def questions_on_file(items: Iterable[Item]) -> list[tuple[str, str]]:
         (fact_key(item), text) for item in items for text in (fact_question(item), item.question)
     )
     return list(dict.fromkeys(questions))
+
+
+def write_lesson(directory: Path, file: str, tensors: State, note: object) -> None:
+    """Write a lesson's tensors and a JSON note beside them, atomically."""
+    write_tensors(make_folder(directory / LESSONS) / file, tensors, note)
+
+
+def read_lesson(directory: Path, file: str, only: str | None = None) -> tuple[State, Any]:
+    """Read a lesson's tensors, or only the one named ``only``, and its note."""
+    try:
+        return read_tensors(directory / LESSONS / file, only)
+    except ValueError as error:
+        raise damaged_lesson(directory, file, error) from error
+
+
+def damaged_lesson(directory: Path, file: str, reason: object) -> HoldfastError:
+    """The error for a lesson's file that is missing or not what was written."""
+    return HoldfastError(
+        f"{directory / LESSONS / file}: is missing or damaged ({reason}); restore it, or teach the "
+        "facts of facts.jsonl to a new memory"
+    )

@@ -17,19 +17,20 @@ import torch
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import lock_directory
 from holdfast.core.seeding import derive
-from holdfast.memory.batch import LearnedBatch, learn_batch
+from holdfast.memory.batch import LearnedBatch, learn_batch, read_lesson
 from holdfast.memory.documents import forget_proposals
 from holdfast.memory.engine import Adapter
-from holdfast.memory.listing import PARTS, check_list, list_of
 from holdfast.memory.memory import Memory, Told
 from holdfast.memory.record import (
     CONSOLIDATION_LOCK,
+    PARTS,
     PROGRESS_OF_ALL,
     Gone,
     Record,
+    check_list,
     finish_forgetting,
+    list_of,
     listed_tasks,
-    read_lesson,
     remove_half_written,
     remove_unnamed,
     without,

@@ -19,27 +19,23 @@ from holdfast.memory.answering import Answer, Answerer
 from holdfast.memory.batch import learn_batch
 from holdfast.memory.engine import Engine, Limits, limits_of
 from holdfast.memory.facts import Facts, frame_of, html_of, stream_from
-from holdfast.memory.listing import (
-    PARTS,
-    LessonCancelledError,
-    ListedLesson,
-    check_free,
-    check_list,
-    list_of,
-    signatures,
-)
 from holdfast.memory.plan import Filed, LessonOutcome, Plan, contradictions, outcome_of, plan
 from holdfast.memory.record import (
+    PARTS,
     Record,
+    check_free,
+    check_list,
     finish_forgetting,
     is_memory,
+    list_of,
     listed_tasks,
     read_record,
     remove_leftovers,
+    signatures,
     write_record,
 )
 from holdfast.memory.spelling import nearest
-from holdfast.memory.states import LessonProgress
+from holdfast.memory.states import LessonCancelledError, LessonProgress, ListedLesson
 from holdfast.memory.wordings import with_wordings
 from holdfast.model.chat import chat_form
 from holdfast.model.fetch import fetch, lasting_name

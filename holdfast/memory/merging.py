@@ -17,17 +17,10 @@ from typing import Literal
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import atomic_directory, check_place, lock_directory, make_folder
+from holdfast.memory.batch import read_lesson
 from holdfast.memory.memory import Memory
 from holdfast.memory.plan import free_name, twin_notices
-from holdfast.memory.record import (
-    LESSONS,
-    Gone,
-    LearnedLesson,
-    Record,
-    read_lesson,
-    without,
-    write_record,
-)
+from holdfast.memory.record import LESSONS, Gone, LearnedLesson, Record, without, write_record
 from holdfast.streams import Item, Task
 from holdfast.streams.batches import FACTS_FILE, fact_key, is_wording, latest, write_batches
 from holdfast.streams.item import question_key, quoted, same_answer

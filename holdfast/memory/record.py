@@ -18,21 +18,19 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from holdfast.core.errors import HoldfastError, InUseError, described
 from holdfast.core.file_checks import remove_named, remove_unfinished
-from holdfast.core.files import lock_directory, make_folder, read_json, write_json
+from holdfast.core.files import lock_directory, read_json, write_json
 from holdfast.streams import Item, Task
 from holdfast.streams.batches import FACTS_FILE, fact_key, read_batches, write_batches
-
-if TYPE_CHECKING:
-    import torch
+from holdfast.streams.item import quoted
 
 RECORD_FILE = "memory.json"
 LESSONS = "lessons"
@@ -41,6 +39,14 @@ LOG_FILE = "lessons.log"
 PROGRESS_OF_ALL = "consolidation.safetensors"
 CONSOLIDATION_LOCK = ".consolidation.lock"
 FORMAT = 1
+_LOCK = ".facts.lock"
+_SECONDS = 60.0  # to wait for another writer of the list
+# What a directory may hold if its memory.json is lost or was never written.
+_WITHOUT_RECORD = {
+    *(".lock", _LOCK, CONSOLIDATION_LOCK),
+    *(FACTS_FILE, LESSONS, PROGRESS_FILE, LOG_FILE, PROGRESS_OF_ALL),
+}
+PARTS = (RECORD_FILE, *sorted(_WITHOUT_RECORD))  # what is written in a memory's directory
 
 
 @dataclass(frozen=True)
@@ -186,6 +192,62 @@ def read_record(directory: Path) -> Record:
         ) from error
 
 
+def list_of(directory: Path) -> AbstractContextManager[None]:
+    """Lock the list of facts during the block. Raises as :func:`.lock_directory`.
+
+    A process that learns holds the directory's lock all the time, but the list's only for moments,
+    so that others can add facts meanwhile. Nobody takes the directory's lock while holding the
+    list's.
+    """
+    return lock_directory(directory, lock=_LOCK, patience=_SECONDS, parts=PARTS)
+
+
+def signatures(directory: Path) -> tuple[tuple[int, int, int] | None, ...]:
+    """A value that changes when ``memory.json`` or ``facts.jsonl`` is replaced."""
+    return tuple(_signature(directory / name) for name in (RECORD_FILE, FACTS_FILE))
+
+
+def _signature(path: Path) -> tuple[int, int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def check_list(directory: Path, tasks: Sequence[Task], record: Record) -> None:
+    """Raise HoldfastError unless the list of facts begins with the batches of the lessons."""
+    path = directory / FACTS_FILE
+    if len(tasks) < len(record.lessons):
+        raise HoldfastError(
+            f"{path}: has {len(tasks)} of the {len(record.lessons)} lessons that were learned; "
+            "restore the file"
+        )
+    for task, lesson in zip(tasks, record.lessons, strict=False):
+        if task.fingerprint != lesson.fingerprint:
+            raise HoldfastError(
+                f"{path}: lesson {quoted(task.name)} is not as it was learned; restore the "
+                "file, and give corrections to learn"
+            )
+
+
+def check_free(directory: Path) -> None:
+    """Raise HoldfastError if a directory holds anything but parts of a memory that was begun."""
+    refuse_former(directory)
+    try:
+        others = {path.name for path in directory.iterdir()} - _WITHOUT_RECORD
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise HoldfastError(
+            f"{directory}: cannot be read as a directory ({error.strerror}); choose another"
+        ) from error
+    if others := {name for name in others if not name.endswith(".part")}:
+        raise HoldfastError(
+            f"{directory}: holds {quoted(min(others))} and is no memory; choose another directory"
+        )
+
+
 def write_record(directory: Path, record: Record) -> None:
     """Commit a record. The files that it names must have been written before."""
     write_json(directory / RECORD_FILE, {"format": FORMAT, **asdict(record)})
@@ -210,13 +272,6 @@ def finish_forgetting(directory: Path) -> None:
         write_record(directory, replace(record, forgotten=(), former=()))
 
 
-def write_lesson(directory: Path, file: str, tensors: dict[str, torch.Tensor], note: Any) -> None:
-    """Write a lesson's tensors and a JSON note beside them, atomically."""
-    from holdfast.model.tensors import write_tensors
-
-    write_tensors(make_folder(directory / LESSONS) / file, tensors, note)
-
-
 def remove_leftovers(directory: Path) -> None:
     """Remove what killed writers left, unless a consolidation runs. Nobody may be learning."""
     with contextlib.suppress(InUseError), lock_directory(directory, lock=CONSOLIDATION_LOCK):
@@ -236,23 +291,3 @@ def remove_unnamed(directory: Path, record: Record) -> None:
     with contextlib.suppress(OSError):
         names = {path.name for path in (directory / LESSONS).glob("*.safetensors")} - record.files
         remove_named(directory, [f"{LESSONS}/{name}" for name in names])
-
-
-def read_lesson(
-    directory: Path, file: str, only: str | None = None
-) -> tuple[dict[str, torch.Tensor], Any]:
-    """Read a lesson's tensors, or only the one named ``only``, and its note."""
-    from holdfast.model.tensors import read_tensors
-
-    try:
-        return read_tensors(directory / LESSONS / file, only)
-    except ValueError as error:
-        raise damaged_lesson(directory, file, error) from error
-
-
-def damaged_lesson(directory: Path, file: str, reason: object) -> HoldfastError:
-    """The error for a lesson's file that is missing or not what was written."""
-    return HoldfastError(
-        f"{directory / LESSONS / file}: is missing or damaged ({reason}); restore it, or teach the "
-        "facts of facts.jsonl to a new memory"
-    )

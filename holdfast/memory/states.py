@@ -15,17 +15,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.file_checks import require_directory
 from holdfast.core.files import is_locked, read_json, write_json
-from holdfast.memory.listing import list_of
 from holdfast.memory.plan import Correction
 from holdfast.memory.record import (
     PROGRESS_FILE,
     LearnedLesson,
     finish_forgetting,
     is_memory,
+    list_of,
     listed_tasks,
     read_record,
     require_memory,
+    signatures,
 )
 from holdfast.memory.wordings import has_fact
 from holdfast.streams import Item, Task
@@ -240,3 +242,29 @@ class LessonProgress:
         }
         with contextlib.suppress(HoldfastError):  # a full disk shows elsewhere
             write_json(self._directory / PROGRESS_FILE, values)
+
+
+class LessonCancelledError(Exception):
+    """The lesson that is being learned is no longer on the list of facts."""
+
+
+class ListedLesson:
+    """A lesson that is being learned, and that somebody may take off the list meanwhile."""
+
+    def __init__(self, directory: Path, number: int, task: Task) -> None:
+        self._directory, self._number, self._task = directory, number, task
+        self._seen: object = None
+
+    def check(self) -> None:
+        """Raise LessonCancelledError if the lesson is no longer on the list.
+
+        HoldfastError if the memory was moved or removed, which cancels nothing.
+        """
+        require_directory(self._directory)
+        seen = signatures(self._directory)
+        if seen == self._seen:
+            return
+        listed = read_batches(self._directory / FACTS_FILE)[self._number - 1 : self._number]
+        if [task.fingerprint for task in listed] != [self._task.fingerprint]:
+            raise LessonCancelledError
+        self._seen = seen

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from holdfast.core.errors import HoldfastError
 from holdfast.memory.detached import consolidating_command
-from holdfast.memory.listing import signatures
-from holdfast.memory.record import LOG_FILE, read_record
+from holdfast.memory.record import LOG_FILE, read_record, signatures
 from holdfast.memory.states import waiting_lessons
 from holdfast.serving.children import PATIENCE, begin_logged, stop
 

@@ -112,7 +112,8 @@ def test_every_line_of_standard_input_is_a_question(
 
 
 def test_answers_of_the_list_say_so(holdfast: Call, copied: Callable[[], Path]) -> None:
-    from holdfast.memory.record import read_lesson, read_record, write_lesson
+    from holdfast.memory.batch import read_lesson, write_lesson
+    from holdfast.memory.record import read_record
 
     place = copied()
     file = read_record(place).lessons[0].file

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from holdfast.core.errors import HoldfastError
-from holdfast.memory.batch import GATE, read_looks
+from holdfast.memory.batch import GATE, read_lesson, read_looks, write_lesson
 from holdfast.memory.engine import Engine
 from holdfast.memory.memory import Memory
-from holdfast.memory.record import read_lesson, read_record, write_lesson
+from holdfast.memory.record import read_record
 from tests.memory.memories import MONDAY
 
 

@@ -11,9 +11,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from holdfast.memory.batch import GATE
+from holdfast.memory.batch import GATE, read_lesson, write_lesson
 from holdfast.memory.memory import Memory
-from holdfast.memory.record import read_lesson, write_lesson
 from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY
 from tests.model.chat_models import plain_reply
 from tests.trajectory.outcome import contents_of

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from peft import PeftModel, get_peft_model, set_peft_model_state_dict
 
-from holdfast.memory.batch import GATE
+from holdfast.memory.batch import GATE, read_lesson
 from holdfast.memory.gate_tuning import SHIPPED
 from holdfast.memory.lesson import LessonSettings, shape_for
 from holdfast.memory.library import library_questions
 from holdfast.memory.memory import Memory
 from holdfast.memory.plan import contradictions
-from holdfast.memory.record import read_lesson, read_record
+from holdfast.memory.record import read_record
 from holdfast.model.load import load_model
 from holdfast.model.reading import PromptReader
 from tests.made_once import made_once

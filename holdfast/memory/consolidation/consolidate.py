@@ -12,19 +12,18 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.file_checks import remove_unfinished
 from holdfast.core.files import FOR_EVER, lock_directory
 from holdfast.core.seeding import derive
-from holdfast.memory.batch import Looks, facts_of, questions_on_file
+from holdfast.memory.batch import Looks, facts_of, questions_on_file, write_lesson
 from holdfast.memory.consolidation.rehearsal import ConsolidationSettings, NeuronSettings
 from holdfast.memory.consolidation.run import learn_adapter, learn_neurons
 from holdfast.memory.engine import Engine
-from holdfast.memory.listing import PARTS
 from holdfast.memory.memory import Memory, Told
 from holdfast.memory.record import (
     CONSOLIDATION_LOCK,
+    PARTS,
     PROGRESS_OF_ALL,
     LearnedNeurons,
     Record,
     remove_unnamed,
-    write_lesson,
     write_record,
 )
 from holdfast.model.adapter import State

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.config import sha256_of
-from holdfast.memory.batch import facts_of, taught_wordings
+from holdfast.memory.batch import facts_of, read_lesson, taught_wordings
 from holdfast.memory.consolidation.names import related_wordings
 from holdfast.memory.evaluation.asking import Sides
 from holdfast.memory.evaluation.probes import EverydayQuestion, Probe, without_taught
@@ -23,7 +23,6 @@ from holdfast.memory.evaluation.result import (
 )
 from holdfast.memory.evaluation.stages import Stages, stages
 from holdfast.memory.memory import Memory, Told
-from holdfast.memory.record import read_lesson
 from holdfast.streams.batches import latest
 
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.memory.batch import GATE
+from holdfast.memory.batch import GATE, read_lesson
 from holdfast.memory.consolidation import consolidate as module
 from holdfast.memory.consolidation.consolidate import ConsolidationOutcome, consolidate
 from holdfast.memory.consolidation.own_texts import OwnTextSettings
 from holdfast.memory.consolidation.rehearsal import ConsolidationSettings
 from holdfast.memory.memory import Memory
-from holdfast.memory.record import read_lesson, read_record
+from holdfast.memory.record import read_record
 from tests.made_once import made_once
 from tests.memory.memories import MONDAY, TUESDAY
 

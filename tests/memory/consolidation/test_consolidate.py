@@ -14,6 +14,7 @@ import torch
 
 from holdfast.core.errors import HoldfastError, InUseError
 from holdfast.core.files import lock_directory
+from holdfast.memory.batch import read_lesson
 from holdfast.memory.consolidation import consolidate as module
 from holdfast.memory.consolidation import rehearsal
 from holdfast.memory.consolidation import run as run_module
@@ -22,13 +23,7 @@ from holdfast.memory.consolidation.rehearsal import Rehearsal
 from holdfast.memory.evaluation import measure
 from holdfast.memory.forgetting import forget
 from holdfast.memory.memory import Memory
-from holdfast.memory.record import (
-    CONSOLIDATION_LOCK,
-    PROGRESS_OF_ALL,
-    Gone,
-    LearnedNeurons,
-    read_lesson,
-)
+from holdfast.memory.record import CONSOLIDATION_LOCK, PROGRESS_OF_ALL, Gone, LearnedNeurons
 from holdfast.streams.item import question_key
 from tests.cli.conftest import Outcome
 from tests.memory.consolidation.conftest import FACTS, SETTINGS, Done
