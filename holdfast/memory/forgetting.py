@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -90,7 +90,8 @@ def what_goes(
     facts = _corrected(memory) if corrected else _named(memory, questions)
     gone = _gone(facts, corrected=corrected)
     affected = _affected(memory, gone)
-    others = {fact_key(item) for _, task in affected for item in task.items if not gone.has(item)}
+    items = (item for task in affected.values() for item in task.items)
+    others = {fact_key(item) for item in items if not gone.has(item)}
     keys = {question_key(fact.question) for fact in facts}
     loose = {loose_key(fact.question) for fact in facts}
     twins = (
@@ -98,7 +99,7 @@ def what_goes(
         for item in memory.facts
         if loose_key(item.question) in loose and question_key(item.question) not in keys
     )
-    names = tuple(task.name for _, task in affected)
+    names = tuple(task.name for task in affected.values())
     return Forgetting(facts, names, len(others), twins=tuple(twins))
 
 
@@ -138,20 +139,20 @@ def forget(
             return forgetting
         before = memory.record
         affected = _affected(memory, gone)
-        for file in {before.lessons[number - 1].file for number, _ in affected}:
+        for file in {before.lessons[number - 1].file for number in affected}:
             read_lesson(directory, file)  # raises where it is damaged, before anything is learned
         learned: dict[int, LearnedBatch] = {}
-        for number, task in affected:
+        for number, task in affected.items():
             seed = derive(memory.seed, "lesson", number)
             for remaining in without([task], gone):
                 learned[number] = learn_batch(
                     memory.engine(report), number, remaining, seed, report
                 )
         facts = tuple(
-            _measured(memory, fact, _had(affected, _gone([fact], corrected=corrected)), learned)
+            _measured(memory, fact, _gone([fact], corrected=corrected), affected, learned)
             for fact in forgetting.facts
         )
-        after = _after(memory, gone, learned, {number for number, _ in affected})
+        after = _after(memory, gone, learned, affected)
         items = (item for task in memory.tasks for item in task.items)
         forget_proposals(list(filter(gone.has, items)))
         with list_of(directory):
@@ -225,8 +226,8 @@ def _on_file(memory: Memory, question: str) -> Item | None:
     return None
 
 
-def _affected(memory: Memory, gone: Gone) -> list[tuple[int, Task]]:
-    """The learned lessons whose weights have seen what is forgotten, with their numbers from 1.
+def _affected(memory: Memory, gone: Gone) -> dict[int, Task]:
+    """The learned lessons whose weights have seen what is forgotten, by number from 1.
 
     A consolidated adapter has seen the facts of all consolidated lessons, also of those that kept
     their own adapter; if it answers for all of them, it has seen only the newest answers.
@@ -243,28 +244,17 @@ def _affected(memory: Memory, gone: Gone) -> list[tuple[int, Task]]:
         for number, (lesson, task) in enumerate(lessons, start=1)
         if (all_have if lesson.whole_turn and number <= count else any(map(gone.has, task.items)))
     }
-    return [
-        (number, task)
+    return {
+        number: task
         for number, (lesson, task) in enumerate(lessons, start=1)
         if lesson.file in seen
-    ]
-
-
-def _had(lessons: Iterable[tuple[int, Task]], gone: Gone) -> list[int]:
-    """The numbers of the lessons that have what is forgotten."""
-    return [number for number, task in lessons if any(map(gone.has, task.items))]
+    }
 
 
 def _after(
-    memory: Memory,
-    gone: Gone,
-    learned: dict[int, LearnedBatch],
-    affected: Collection[int],
+    memory: Memory, gone: Gone, learned: Mapping[int, LearnedBatch], affected: Collection[int]
 ) -> Record:
-    """The record to commit.
-
-    learned: by the lesson's number; affected: the numbers of these and of the lessons that go.
-    """
+    """The record to commit. affected: the numbers of the learned lessons and of those that go."""
     before = memory.record
     lessons = {
         number: learned[number].lesson
@@ -291,24 +281,25 @@ def _after(
 def _check_not_taught_again(memory: Memory, tasks: Iterable[Task], gone: Gone) -> None:
     """Raise HoldfastError if a batch that was added meanwhile has what is forgotten."""
     read = {(task.name, task.fingerprint) for task in memory.tasks}
-    for task in tasks:
-        if (task.name, task.fingerprint) not in read and (
-            taught := sorted(map(fact_key, filter(gone.has, task.items)))
-        ):
-            raise HoldfastError(
-                f"{memory.directory}: {_quote(taught[0])} was taught again meanwhile, so nothing "
-                "is forgotten; forget it once more if that has to go too"
-            )
+    added = [task for task in tasks if (task.name, task.fingerprint) not in read]
+    again = [fact_key(item) for task in added for item in task.items if gone.has(item)]
+    if again:
+        raise HoldfastError(
+            f"{memory.directory}: {_quote(min(again))} was taught again meanwhile, so nothing is "
+            "forgotten; forget it once more if that has to go too"
+        )
 
 
 @torch.no_grad()
 def _measured(
     memory: Memory,
     fact: ForgottenFact,
-    numbers: Sequence[int],
-    learned: dict[int, LearnedBatch],
+    gone: Gone,
+    affected: Mapping[int, Task],
+    learned: Mapping[int, LearnedBatch],
 ) -> ForgottenFact:
-    """numbers: of the lessons that learned the fact, perhaps none."""
+    """The fact with its probabilities. gone: this fact alone."""
+    numbers = [number for number, task in affected.items() if any(map(gone.has, task.items))]
     if not numbers:
         return fact
     engine = memory.engine()
@@ -323,19 +314,10 @@ def _measured(
             loss = engine.reader.answer_logits(read, [tokens]).losses()
         return math.exp(-float(loss[0]) * len(tokens))
 
-    lesson = memory.record.lessons[numbers[-1] - 1]
+    last = memory.record.lessons[numbers[-1] - 1]
+    before = probability(last.file, read_lesson(memory.directory, last.file)[0], last.whole_turn)
+    new = [learned[number] for number in numbers if number in learned]
+    after = [probability(f"new-{batch.lesson.file}", batch.adapter) for batch in new]
     return replace(
-        fact,
-        before=probability(
-            lesson.file, read_lesson(memory.directory, lesson.file)[0], lesson.whole_turn
-        ),
-        after=max(
-            (
-                probability(f"new-{learned[number].lesson.file}", learned[number].adapter)
-                for number in numbers
-                if number in learned
-            ),
-            default=None,
-        ),
-        untouched=probability("", {}),
+        fact, before=before, after=max(after, default=None), untouched=probability("", {})
     )
