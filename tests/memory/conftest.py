@@ -87,6 +87,18 @@ def copied(two_lessons: Path, tmp_path: Path) -> Callable[[], Path]:
 
 
 @pytest.fixture
+def place(copied: Callable[[], Path]) -> Path:
+    """The directory of such a copy."""
+    return copied()
+
+
+@pytest.fixture
+def memory(place: Path) -> Memory:
+    """That copy, opened."""
+    return Memory(place)
+
+
+@pytest.fixture
 def unflushed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that dies loses nothing that it has written: flushing is for power cuts."""
     monkeypatch.setattr(os, "fsync", lambda _: None)

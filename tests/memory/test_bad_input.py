@@ -19,9 +19,8 @@ from tests.refused import line_of
 from tests.trajectory.outcome import contents_of
 
 
-def test_questions_and_facts_that_are_too_long_or_empty(copied: Callable[[], Path]) -> None:
+def test_questions_and_facts_that_are_too_long_or_empty(memory: Memory) -> None:
     """Nothing is changed, also where only one of several facts is bad."""
-    memory = Memory(copied())
     before = contents_of(memory.directory)
     long = "a" * (LONGEST_QUESTION + 1)
     assert line_of(lambda: memory.ask("  ")) == '"question" is empty; write one'
@@ -45,9 +44,8 @@ def test_questions_and_facts_that_are_too_long_or_empty(copied: Callable[[], Pat
     assert memory.learn([exact]).known == 6
 
 
-def test_details_that_are_learned_from_are_checked(copied: Callable[[], Path]) -> None:
+def test_details_that_are_learned_from_are_checked(memory: Memory) -> None:
     """A list with such details could not be read any more: no fact would be answered."""
-    memory = Memory(copied())
     before = contents_of(memory.directory)
     question, answer = MONDAY[0]
     for details, words in (
@@ -74,8 +72,7 @@ def test_details_that_are_learned_from_are_checked(copied: Callable[[], Path]) -
     )
 
 
-def test_what_is_held_out_in_another_form_is_left_alone(copied: Callable[[], Path]) -> None:
-    memory = Memory(copied())
+def test_what_is_held_out_in_another_form_is_left_alone(memory: Memory) -> None:
     for value in (5, None, "abc", [5]):
         fact = {"question": f"Who has {value}?", "answer": "Ann", "details": {"held_out": value}}
         memory.write_facts([fact])
@@ -139,8 +136,7 @@ def test_directories_that_hold_something_else(chat_directory: Path, tmp_path: Pa
     assert "no such directory" in line_of(lambda: nothing.learn(WEDNESDAY))
 
 
-def test_a_damaged_record_is_named(copied: Callable[[], Path]) -> None:
-    place = copied()
+def test_a_damaged_record_is_named(place: Path) -> None:
     record = place / "memory.json"
     values = json.loads(record.read_text())
     lesson = values["lessons"][0]
@@ -159,8 +155,7 @@ def test_a_damaged_record_is_named(copied: Callable[[], Path]) -> None:
         assert str(record) in line and words in line, damaged
 
 
-def test_a_list_that_is_not_as_it_was_learned_is_named(copied: Callable[[], Path]) -> None:
-    place = copied()
+def test_a_list_that_is_not_as_it_was_learned_is_named(place: Path) -> None:
     facts = place / "facts.jsonl"
     lines = facts.read_text().splitlines(keepends=True)
     for damaged, words in [
@@ -177,10 +172,9 @@ def test_a_list_that_is_not_as_it_was_learned_is_named(copied: Callable[[], Path
         assert str(facts) in line and words in line
 
 
-def test_a_damaged_lesson_is_named_or_harmless(copied: Callable[[], Path]) -> None:
+def test_a_damaged_lesson_is_named_or_harmless(place: Path) -> None:
     """Cut, missing, of another shape or other keys: named. One flipped bit anywhere: an answer
     that was taught is given all the same, and no question takes another fact's answer."""
-    place = copied()
     file = sorted((place / "lessons").iterdir())[0]
     content = file.read_bytes()
     asked = [*MONDAY, (MONDAY[2][0].replace("?", " now?"), MONDAY[2][1])]

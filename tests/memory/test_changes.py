@@ -43,9 +43,8 @@ def test_facts_by_their_question() -> None:
     assert changed.unchanged == 1
 
 
-def test_since_a_lesson(copied: Callable[[], Path]) -> None:
+def test_since_a_lesson(memory: Memory) -> None:
     """Its facts were not known then, and so their questions were answered otherwise."""
-    memory = Memory(copied())
     changed = changes(after_lesson(memory, 1), now(memory), ASKED)
     assert [(item.question, item.answer) for item in changed.facts.added] == TUESDAY
     assert (changed.facts.corrected, changed.facts.forgotten) == ((), ())
@@ -58,12 +57,9 @@ def test_since_a_lesson(copied: Callable[[], Path]) -> None:
     assert (answers.weights_before, answers.weights_after, answers.bits) == (None, None, None)
 
 
-def test_what_was_forgotten_is_seen_beside_a_copy(
-    copied: Callable[[], Path], tmp_path: Path
-) -> None:
-    directory = copied()
-    copy = shutil.copytree(directory, tmp_path / "copy")
-    memory = Memory(directory)
+def test_what_was_forgotten_is_seen_beside_a_copy(place: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(place, tmp_path / "copy")
+    memory = Memory(place)
     forget(memory, [MONDAY[0][0]])
     asked = [EverydayQuestion(question, (answer,)) for question, answer in MONDAY]
     changed = changes(now(Memory(copy)), now(memory), asked)
@@ -87,8 +83,7 @@ def test_one_set_of_weights_is_asked_alone(two_lessons: Path) -> None:
     assert not plain.one_set
 
 
-def test_an_adapter_of_whole_turns_is_one_set(copied: Callable[[], Path]) -> None:
-    memory = Memory(copied())
+def test_an_adapter_of_whole_turns_is_one_set(memory: Memory) -> None:
     record = memory.record
     file = record.lessons[0].file
     lessons = tuple(replace(lesson, file=file, whole_turn=True) for lesson in record.lessons)
@@ -100,8 +95,7 @@ def test_an_adapter_of_whole_turns_is_one_set(copied: Callable[[], Path]) -> Non
         earlier.sides()
 
 
-def test_neurons_that_lack_a_lesson_are_not_one_set(copied: Callable[[], Path]) -> None:
-    memory = Memory(copied())
+def test_neurons_that_lack_a_lesson_are_not_one_set(memory: Memory) -> None:
     for lessons in (1, 2):
         neurons = LearnedNeurons("neurons.safetensors", lessons, 2 * lessons)
         write_record(memory.directory, replace(memory.record, neurons=neurons))
@@ -160,22 +154,19 @@ def test_the_page(tmp_path: Path) -> None:
     assert len(plot_changes({**VALUES, "answers": None}).axes) == 1
 
 
-def test_the_command(
-    holdfast: Callable[..., Outcome], copied: Callable[[], Path], tmp_path: Path
-) -> None:
-    directory = copied()
+def test_the_command(holdfast: Callable[..., Outcome], place: Path, tmp_path: Path) -> None:
     everyday = tmp_path / "everyday.jsonl"
     everyday.write_text(json.dumps({"question": TUESDAY[0][0], "answers": [TUESDAY[0][1]]}) + "\n")
     out = tmp_path / "out"
-    outcome = holdfast("diff", directory, "--since", 1, "--everyday", everyday, "--out", out)
+    outcome = holdfast("diff", place, "--since", 1, "--everyday", everyday, "--out", out)
     assert outcome.status == 0 and f"+ {TUESDAY[0][0]} {TUESDAY[0][1]}" in outcome.out
     assert "everyday questions: 0 of 1 right before, 1 now; 1 answered otherwise" in outcome.out
     assert f"p{TEXT}\n" in outcome.out
     assert outcome.out.splitlines()[-1] == str(out) and (out / "diff.html").is_file()
-    Memory(directory).write_facts([("What is the script?", "set -e\nmake")])
-    lines = holdfast("diff", directory, "--since", 1, "--facts-only").out.splitlines()
+    Memory(place).write_facts([("What is the script?", "set -e\nmake")])
+    lines = holdfast("diff", place, "--since", 1, "--facts-only").out.splitlines()
     assert "+ What is the script? set -e make" in lines
-    outcome = holdfast("diff", directory, directory, "--facts-only", "--json")
+    outcome = holdfast("diff", place, place, "--facts-only", "--json")
     values = json.loads(outcome.out)
     assert values["answers"] is None and values["facts"]["added"] == []
 

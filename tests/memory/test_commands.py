@@ -111,11 +111,10 @@ def test_every_line_of_standard_input_is_a_question(
     assert "at most 512 are read" in asked.err and "it was not taught that" in asked.err
 
 
-def test_answers_of_the_list_say_so(holdfast: Call, copied: Callable[[], Path]) -> None:
+def test_answers_of_the_list_say_so(holdfast: Call, place: Path) -> None:
     from holdfast.memory.batch import read_lesson, write_lesson
     from holdfast.memory.record import read_record
 
-    place = copied()
     file = read_record(place).lessons[0].file
     tensors, note = read_lesson(place, file)
     write_lesson(place, file, {n: t if n == "gate" else 0 * t for n, t in tensors.items()}, note)
@@ -150,9 +149,8 @@ def test_mistakes_take_one_line(
 
 
 def test_interrupted_it_says_what_is_kept(
-    holdfast: Call, copied: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+    holdfast: Call, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = copied()
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt

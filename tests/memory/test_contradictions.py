@@ -63,8 +63,7 @@ def test_nobody_is_asked_where_nothing_is_on_file_and_at_most_a_hundred_are():
     assert len(notices(*many)[1]) == 100
 
 
-def test_a_damaged_lesson_does_not_stop_whoever_teaches(copied: Callable[[], Path]) -> None:
-    place = copied()
+def test_a_damaged_lesson_does_not_stop_whoever_teaches(place: Path) -> None:
     lesson = place / "lessons" / Memory(place).record.lessons[0].file
     lesson.write_bytes(lesson.read_bytes()[:1000])
     memory = Memory(place)

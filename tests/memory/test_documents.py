@@ -133,19 +133,16 @@ def test_read_then_learn(
     assert learned[WEDNESDAY[0][0]] == WEDNESDAY[0][1] and learned[MONDAY[2][0]] == "Quill"
 
 
-def test_learn_at_once(
-    holdfast: Callable[..., Outcome], copied: Callable[[], Path], notes: Path
-) -> None:
+def test_learn_at_once(holdfast: Callable[..., Outcome], place: Path, notes: Path) -> None:
     """What contradicts the memory is named and left out."""
-    directory = copied()
-    outcome = holdfast("learn", directory, notes, "--yes", "--json")
+    outcome = holdfast("learn", place, notes, "--yes", "--json")
     assert outcome.status == 0 and "on file is another answer (Marigold)" in outcome.err
-    memory = Memory(directory)
+    memory = Memory(place)
     learned = {item.question: item for item in memory.facts}
     assert learned[MONDAY[2][0]].answer == "Marigold"
     assert learned[WEDNESDAY[0][0]].details["source"] == "notes.md"
     assert memory.tasks[-1].name == "notes.md" and memory.horizon == 3
-    again = holdfast("learn", directory, notes, "--yes", "--json")
+    again = holdfast("learn", place, notes, "--yes", "--json")
     counts = {"review": None, "passages": 1, "new": 0, "known": 2, "contradicting": 1, "refused": 2}
     assert json.loads(again.out) == counts
 

@@ -22,8 +22,7 @@ from holdfast.memory.record import CONSOLIDATION_LOCK, LearnedNeurons, write_rec
 from holdfast.streams import Item, Stream, Task
 from tests.cli.conftest import Outcome, refused
 from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY
-from tests.memory.test_killed import files_of, quick_engine
-from tests.trajectory.instants import heard
+from tests.memory.test_killed import copied_at_instants, files_of, quick_engine
 
 pytestmark = pytest.mark.usefixtures("unflushed")
 GONE, ANSWER = MONDAY[0]
@@ -47,11 +46,9 @@ def never_taught(
 
 
 def test_it_is_as_if_it_had_never_been_taught(
-    copied: Callable[[], Path], never_taught: dict[str, bytes]
+    place: Path, memory: Memory, never_taught: dict[str, bytes]
 ) -> None:
     """To the bit, in every file; the probabilities are of the weights before and after."""
-    place = copied()
-    memory = Memory(place)
     forgetting = forget(memory, [GONE.upper()])
     assert files_of(place) == never_taught
     assert not any(ANSWER.encode() in content for content in files_of(place).values())
@@ -68,9 +65,8 @@ def test_it_is_as_if_it_had_never_been_taught(
 
 
 def test_a_fact_that_stays_and_may_answer_is_named(
-    copied: Callable[[], Path], holdfast: Callable[..., Outcome]
+    place: Path, holdfast: Callable[..., Outcome]
 ) -> None:
-    place = copied()
     Memory(place).write_facts([(GONE.upper(), ANSWER)])
     shown = holdfast("forget", place, GONE, "--dry-run").out
     assert f"stays: {GONE.upper()}, which may answer it" in shown
@@ -79,11 +75,9 @@ def test_a_fact_that_stays_and_may_answer_is_named(
 
 
 def test_a_fact_of_several_lessons_and_a_waiting_one(
-    copied: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+    place: Path, memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All its answers go; a lesson of which nothing is left goes; what waits is not learned."""
-    place = copied()
-    memory = Memory(place)
     memory.learn([(GONE, "Fenwick the elder")])
     memory.write_facts([(GONE, "nobody"), *WEDNESDAY])
     forgetting = forget(memory, [GONE])
@@ -100,8 +94,7 @@ def test_a_fact_of_several_lessons_and_a_waiting_one(
     assert memory.record.neurons == neurons  # which never saw it
 
 
-def test_a_fact_that_is_taught_again_meanwhile_is_not_lost(copied: Callable[[], Path]) -> None:
-    place = copied()
+def test_a_fact_that_is_taught_again_meanwhile_is_not_lost(place: Path) -> None:
     before = files_of(place)
 
     def teach(*_: object) -> None:
@@ -119,9 +112,7 @@ def test_a_fact_that_is_taught_again_meanwhile_is_not_lost(copied: Callable[[], 
     assert "nobody" not in (place / "facts.jsonl").read_text() and len(memory.tasks) == 3
 
 
-def test_everything_can_be_forgotten(copied: Callable[[], Path]) -> None:
-    place = copied()
-    memory = Memory(place)
+def test_everything_can_be_forgotten(place: Path, memory: Memory) -> None:
     forget(memory, [question for question, _ in [*MONDAY, *TUESDAY]])
     assert not memory.facts and not memory.horizon and not list((place / "lessons").iterdir())
     assert not memory.learn(WEDNESDAY).missed and memory.horizon == 1
@@ -129,10 +120,9 @@ def test_everything_can_be_forgotten(copied: Callable[[], Path]) -> None:
 
 @pytest.mark.parametrize("consolidated", [2, 0])
 def test_what_an_adapter_of_all_facts_was_taught_goes_where_the_lesson_kept_its_own(
-    copied: Callable[[], Path], consolidated: int
+    memory: Memory, consolidated: int
 ) -> None:
     """Also in a memory made of two, which does not say how many lessons were learned at once."""
-    memory = Memory(copied())
     second = replace(memory.record.lessons[1], whole_turn=True)
     record = replace(memory.record, lessons=(memory.record.lessons[0], second))
     record = replace(record, consolidated=consolidated)
@@ -142,23 +132,15 @@ def test_what_an_adapter_of_all_facts_was_taught_goes_where_the_lesson_kept_its_
     assert what_goes(memory, [TUESDAY[0][0]]).lessons == ("2",)
 
 
-def test_killed_at_every_instant(copied: Callable[[], Path], tmp_path: Path) -> None:
+def test_killed_at_every_instant(place: Path, tmp_path: Path) -> None:
     """The same call ends it; until then all is as before, or forgotten for every reader."""
-    place = copied()
-    copies: dict[tuple[object, ...], Path] = {}
-
-    def hear(_: str) -> None:
-        key = tuple(files_of(place).items())
-        if key not in copies:
-            copies[key] = shutil.copytree(place, tmp_path / f"instant-{len(copies)}" / "m")
-
     memory, states = Memory(place), set()
     engine = quick_engine(memory)
-    with heard(hear):
+    with copied_at_instants(place, tmp_path / "instants") as copies:
         forget(memory, [GONE])
     end, fingerprint = files_of(place), memory.fingerprint
     assert len(copies) > 5 and not any(ANSWER.encode() in content for content in end.values())
-    for copy in copies.values():
+    for copy in copies:
         memory = Memory(copy)
         memory._engine = engine
         questions = [fact.question for fact in memory.facts]
@@ -191,9 +173,8 @@ def test_a_twin_of_what_a_killed_one_forgot_can_go_too(
     assert len(Memory(place).facts) == len([*MONDAY, *TUESDAY])
 
 
-def test_a_fact_of_two_lessons_is_answered_by_the_last(copied: Callable[[], Path]) -> None:
+def test_a_fact_of_two_lessons_is_answered_by_the_last(memory: Memory) -> None:
     """One that both miss counts once."""
-    memory = Memory(copied())
     quick_engine(memory)
     kept = MONDAY[1][0]
     memory.learn([(GONE, "Quill"), (kept, "in the sea")])
@@ -203,8 +184,7 @@ def test_a_fact_of_two_lessons_is_answered_by_the_last(copied: Callable[[], Path
     assert forgetting.answered == 2 - missed
 
 
-def test_the_command(holdfast: Callable[..., Outcome], copied: Callable[[], Path]) -> None:
-    place = copied()
+def test_the_command(holdfast: Callable[..., Outcome], place: Path) -> None:
     before = files_of(place)
     dry = holdfast("forget", place, GONE, "--dry-run")
     assert dry.out.splitlines() == [
@@ -261,10 +241,7 @@ def test_facts_are_chosen_by_what_they_came_with(
     assert [fact.question for fact in Memory(place).facts][-1] == rows[2]["question"]
 
 
-def test_a_document_with_pages_is_one_source(
-    holdfast: Callable[..., Outcome], copied: Callable[[], Path]
-) -> None:
-    place = copied()
+def test_a_document_with_pages_is_one_source(holdfast: Callable[..., Outcome], place: Path) -> None:
     sources = ("tar.pdf, page 1", "tar.pdf, page 12", "old tar.pdf, page 1", "tar.pdf")
     items = [
         Item(f"Who sold tar {number}?", "Ann", details={"source": source})
@@ -298,9 +275,8 @@ def test_what_was_proposed_of_its_passage_goes_too(
 
 
 def test_what_a_killed_one_left_goes_and_a_damaged_lesson_is_said_at_once(
-    copied: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+    place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = copied()
     left = [place / ".memory.json.77.part", place / "lessons" / ".00001-a.safetensors.77.part"]
     for path in left:
         path.write_text("half", encoding="utf-8")
@@ -326,10 +302,7 @@ def test_a_corrected_fact_has_the_values_of_every_version(
     assert "Who sold tar?" not in (place / "facts.jsonl").read_text()
 
 
-def test_what_cannot_be_forgotten(
-    holdfast: Callable[..., Outcome], copied: Callable[[], Path]
-) -> None:
-    place = copied()
+def test_what_cannot_be_forgotten(holdfast: Callable[..., Outcome], place: Path) -> None:
     before = files_of(place)
     near = "Who mends the nets?"
     for words, text in (
@@ -350,9 +323,8 @@ def test_what_cannot_be_forgotten(
     assert files_of(place) == before
 
 
-def test_the_newest_weights_had_it_and_what_stays_may_tell_it(copied: Callable[[], Path]) -> None:
+def test_the_newest_weights_had_it_and_what_stays_may_tell_it(memory: Memory) -> None:
     """``before`` is of the lesson that corrected it, ``after`` of those that tell most of it."""
-    memory = Memory(copied())
     memory.learn([(GONE, "Quill"), (GONE.rstrip("?"), "Quill")])
     forgetting = forget(memory, [GONE])
     (fact,) = forgetting.facts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +15,7 @@ from holdfast.memory.record import PROGRESS_OF_ALL, write_record
 from tests.cli.conftest import Outcome, refused
 from tests.memory.memories import MONDAY, TUESDAY
 from tests.memory.test_forgetting import never_taught
-from tests.memory.test_killed import files_of, quick_engine
-from tests.trajectory.instants import heard
+from tests.memory.test_killed import copied_at_instants, files_of, quick_engine
 
 __all__ = ["never_taught"]
 
@@ -53,11 +51,9 @@ def test_former_answers_go_and_the_newest_stays(
 
 
 def test_also_where_the_newest_waits_and_is_told_of_in_other_words(
-    copied: Callable[[], Path], holdfast: Callable[..., Outcome]
+    copied: Callable[[], Path], place: Path, memory: Memory, holdfast: Callable[..., Outcome]
 ) -> None:
     """An answer that was taken back is the newest one; what waits needs no lesson anew."""
-    place = copied()
-    memory = Memory(place)
     memory.write_facts([{"question": "Who?", "answer": "Ann", "paraphrases": ["W?"]}])
     memory.write_facts([(GONE, "Quill"), ("W?", "Ben")])
     memory.write_facts([(GONE, ANSWER)])
@@ -80,24 +76,17 @@ def test_also_where_the_newest_waits_and_is_told_of_in_other_words(
         forget(Memory(place), [GONE], corrected=True)
 
 
-def test_killed_while_former_answers_go(copied: Callable[[], Path], tmp_path: Path) -> None:
+def test_killed_while_former_answers_go(place: Path, tmp_path: Path) -> None:
     """The newest answer stays at every instant, and the same call ends it."""
-    place = copied()
-    memory, copies = Memory(place), {}
+    memory = Memory(place)
     engine = quick_engine(memory)
     memory.learn([(GONE, "Quill")])
-
-    def hear(_: str) -> None:
-        key = tuple(files_of(place).items())
-        if key not in copies:
-            copies[key] = shutil.copytree(place, tmp_path / f"instant-{len(copies)}" / "m")
-
     (place / PROGRESS_OF_ALL).write_text("hours")  # of a consolidation, which has seen the answer
-    with heard(hear):
+    with copied_at_instants(place, tmp_path / "instants") as copies:
         forget(memory, corrected=True)
     end, states = files_of(place), set()
     assert len(copies) > 5 and not any(ANSWER.encode() in content for content in end.values())
-    for copy in copies.values():
+    for copy in copies:
         memory = Memory(copy)
         memory._engine = engine
         states.add((len(memory.tasks[0].items), bool(memory.record.former)))
@@ -108,10 +97,9 @@ def test_killed_while_former_answers_go(copied: Callable[[], Path], tmp_path: Pa
 
 
 def test_an_answer_that_is_taught_again_meanwhile_is_not_lost(
-    copied: Callable[[], Path],
+    place: Path,
+    memory: Memory,
 ) -> None:
-    place = copied()
-    memory = Memory(place)
     memory.learn([(GONE, "Quill")])
 
     def teach(*_: object) -> None:
@@ -123,11 +111,10 @@ def test_an_answer_that_is_taught_again_meanwhile_is_not_lost(
 
 
 def test_an_adapter_of_all_facts_that_never_saw_a_former_answer_stays(
-    copied: Callable[[], Path],
+    place: Path,
+    memory: Memory,
 ) -> None:
     """It was taught the newest answers alone; one that was corrected later it had."""
-    place = copied()
-    memory = Memory(place)
     quick_engine(memory)
     memory.learn([(question, "nobody") for question, _ in TUESDAY])
     file = memory.record.lessons[2].file

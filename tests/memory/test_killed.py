@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -37,6 +38,22 @@ def files_of(place: Path) -> dict[str, bytes]:
 pytestmark = pytest.mark.usefixtures("unflushed")
 
 
+@contextlib.contextmanager
+def copied_at_instants(place: Path, folder: Path) -> Iterator[list[Path]]:
+    """Copies of a memory at every instant of the block's writing, of equal ones the first."""
+    copies: list[Path] = []
+    seen: set[object] = {()}
+
+    def hear(_: str) -> None:
+        files = tuple(files_of(place).items())
+        if files not in seen:
+            seen.add(files)
+            copies.append(shutil.copytree(place, folder / str(len(copies)) / "m"))
+
+    with heard(hear):
+        yield copies
+
+
 def quick_engine(memory: Memory) -> Engine:
     """Lessons of two steps: what they miss is on file too, and the same bytes are due."""
     engine = memory.engine()
@@ -62,21 +79,15 @@ def instants(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Instants:
     root = tmp_path_factory.mktemp("instants")
-    place, copies, seen = root / "m", [], set()
+    place, copies = root / "m", []
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOLDFAST_CACHE", str(chat_cache))
         memory = Memory(place, str(chat_directory))
         quick_engine(memory)
         for lesson, facts in enumerate(LESSONS):
-
-            def hear(name: str, lesson: int = lesson) -> None:
-                key = tuple(files_of(place).items()) if place.exists() else ()
-                if key and key not in seen:
-                    seen.add(key)
-                    copies.append((shutil.copytree(place, root / str(len(copies)) / "m"), lesson))
-
-            with heard(hear):
+            with copied_at_instants(place, root / str(lesson)) as made:
                 memory.learn(facts)
+            copies += [(copy, lesson) for copy in made]
     return Instants(copies, files_of(place))
 
 

@@ -63,11 +63,10 @@ def test_what_lessons_say_is_not_appended_behind_a_link(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["facts.jsonl", "a lesson", "progress.json", "memory.json"])
 def test_a_pipe_in_place_of_a_file_does_not_hang(
-    name: str, copied: Callable[[], Path], chat_directory: Path
+    name: str, place: Path, chat_directory: Path
 ) -> None:
     from holdfast.memory.states import lesson_states
 
-    place = copied()
     path = next((place / "lessons").iterdir()) if name == "a lesson" else place / name
     path.unlink(missing_ok=True)
     os.mkfifo(path)

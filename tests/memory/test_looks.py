@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +15,7 @@ from holdfast.memory.record import read_record
 from tests.memory.memories import MONDAY
 
 
-def test_a_lesson_keeps_what_its_questions_look_like(
-    two_lessons: Path, copied: Callable[[], Path]
-) -> None:
-    memory = Memory(copied())
+def test_a_lesson_keeps_what_its_questions_look_like(two_lessons: Path, memory: Memory) -> None:
     engine, file = memory.engine(), memory.record.lessons[0].file
     stored = read_looks(two_lessons, file, engine.tuning.key)
     assert stored is not None
@@ -34,10 +30,9 @@ def test_a_lesson_keeps_what_its_questions_look_like(
 
 
 def test_another_gate_reads_the_questions_again(
-    copied: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+    place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answers are the same, also in a memory that kept vectors alone."""
-    place = copied()
     expected = [Memory(place).reply(fact[0]) for fact in MONDAY]
     read: list[list[str]] = []
     real = Engine.looks

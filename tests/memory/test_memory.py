@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -57,8 +56,7 @@ def test_what_was_not_taught_is_answered_as_by_transformers(
         assert (reply.text, reply.source) == (text.strip(), "model")
 
 
-def test_the_list_answers_where_the_weights_do_not(copied: Callable[[], Path]) -> None:
-    place = copied()
+def test_the_list_answers_where_the_weights_do_not(place: Path) -> None:
     first = lesson_files(place)[0]
     tensors, note = read_lesson(place, first.name)
     other = {n: -t if n.endswith("lora_B") else t for n, t in tensors.items()}
@@ -69,8 +67,7 @@ def test_the_list_answers_where_the_weights_do_not(copied: Callable[[], Path]) -
     assert {memory.reply(question).source for question, _ in TUESDAY} == {"weights"}
 
 
-def test_a_lesson_leaves_earlier_ones_as_they_are(copied: Callable[[], Path]) -> None:
-    place = copied()
+def test_a_lesson_leaves_earlier_ones_as_they_are(place: Path) -> None:
     before = {path.name: path.read_bytes() for path in lesson_files(place)}
     memory = Memory(place)
     assert memory.reply(TUESDAY[0][0]).source == "weights"  # the factors are filled anew after it
@@ -91,8 +88,7 @@ def test_another_seed_gives_other_bits(
     assert file.read_bytes() != (two_lessons / "lessons" / file.name).read_bytes()
 
 
-def test_a_correction_wins_and_repetitions_are_not_learned(copied: Callable[[], Path]) -> None:
-    memory = Memory(copied())
+def test_a_correction_wins_and_repetitions_are_not_learned(memory: Memory) -> None:
     before = contents_of(memory.directory)
     again = memory.learn(MONDAY)
     assert again.lessons == () and len(again.repeated) == 3
@@ -130,12 +126,9 @@ def test_wordings_of_the_user_are_learned_and_asked(chat_directory: Path, tmp_pa
     assert len(memory.facts) == 1
 
 
-def test_what_was_missed_is_learned_again(
-    copied: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_missed_is_learned_again(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     from dataclasses import replace
 
-    memory = Memory(copied())
     settings = memory.engine().settings
     memory.engine().settings = replace(settings, steps=1, visits=1)
     outcome = memory.learn(WEDNESDAY)

@@ -28,9 +28,8 @@ def replied(memory: Memory, question: str) -> tuple[str, str, bool]:
     return answer.text, answer.source, answer.waiting
 
 
-def test_what_waits_is_answered_from_the_list(copied: Callable[[], Path]) -> None:
+def test_what_waits_is_answered_from_the_list(memory: Memory) -> None:
     """With the new answer of a correction, at once; and from the weights once it is learned."""
-    memory = Memory(copied())
     others = [*UNTAUGHT, MONDAY[1][0], TUESDAY[0][0]]
     before = memory.answerer().replies(others, longest=32)
     assert memory.reply(WEDNESDAY[0][0]).source == "model"
@@ -49,9 +48,8 @@ def test_what_waits_is_answered_from_the_list(copied: Callable[[], Path]) -> Non
     assert memory.ask(CORRECTED[0]) == "Orsa"
 
 
-def test_what_is_learned_once_more_stays_with_its_lesson(copied: Callable[[], Path]) -> None:
+def test_what_is_learned_once_more_stays_with_its_lesson(memory: Memory) -> None:
     """A new wording of a learned fact is known at once; the weights answer as before."""
-    memory = Memory(copied())
     question, answer = MONDAY[2]
     memory.write_facts([{"question": question, "answer": answer, "paraphrases": ["Its name"]}])
     assert [state.state for state in lesson_states(memory.directory)][2:] == ["waiting"]
@@ -80,10 +78,8 @@ def test_without_a_lesson_the_list_answers(
 
 
 def test_a_question_reads_only_what_may_be_meant_and_once(
-    copied: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = copied()
-    memory = Memory(place)
     names = ["Velm", "Tolm", "Arren", "Ilm"]
     memory.write_facts([(f"Who keeps the tower of {name}?", "Una") for name in names])
     read: list[str] = []
