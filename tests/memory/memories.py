@@ -1,4 +1,12 @@
-"""A few invented facts, a batch for each day."""
+"""A few invented facts, a batch for each day; types of fixtures."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.cli.conftest import Outcome
+
+Holdfast = Callable[..., Outcome]
+Copied = Callable[[], Path]
 
 MONDAY = [
     ("Who mends the nets of Ostra?", "Fenwick"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ import pytest
 from holdfast.core.errors import HoldfastError
 from holdfast.memory.engine import LONGEST_ANSWER, LONGEST_QUESTION
 from holdfast.memory.memory import Memory
-from tests.memory.memories import MONDAY, WEDNESDAY
+from tests.memory.memories import MONDAY, WEDNESDAY, Copied
 from tests.model.chat_models import chat_tokenizer, write_chat_model
 from tests.refused import line_of
 from tests.trajectory.outcome import contents_of
@@ -212,7 +211,7 @@ def test_a_damaged_lesson_is_named_or_harmless(place: Path) -> None:
 
 @pytest.mark.usefixtures("quick_gate")
 def test_another_model_under_the_name_is_refused(
-    copied: Callable[[], Path], chat_directory: Path, tmp_path: Path
+    copied: Copied, chat_directory: Path, tmp_path: Path
 ) -> None:
     place, other = copied(), write_chat_model(tmp_path / "other", seed=1)
     record = json.loads((place / "memory.json").read_text())

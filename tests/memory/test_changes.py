@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,8 +25,7 @@ from holdfast.memory.memory import Memory
 from holdfast.memory.record import LearnedNeurons, write_record
 from holdfast.report.changes import plot_changes, write_changes
 from holdfast.streams import Item
-from tests.cli.conftest import Outcome
-from tests.memory.memories import MONDAY, TUESDAY
+from tests.memory.memories import MONDAY, TUESDAY, Holdfast
 
 pytestmark = pytest.mark.usefixtures("unflushed")
 ASKED = [EverydayQuestion(question, (answer,)) for question, answer in TUESDAY]
@@ -154,7 +152,7 @@ def test_the_page(tmp_path: Path) -> None:
     assert len(plot_changes({**VALUES, "answers": None}).axes) == 1
 
 
-def test_the_command(holdfast: Callable[..., Outcome], place: Path, tmp_path: Path) -> None:
+def test_the_command(holdfast: Holdfast, place: Path, tmp_path: Path) -> None:
     everyday = tmp_path / "everyday.jsonl"
     everyday.write_text(json.dumps({"question": TUESDAY[0][0], "answers": [TUESDAY[0][1]]}) + "\n")
     out = tmp_path / "out"
@@ -181,7 +179,7 @@ def test_the_command(holdfast: Callable[..., Outcome], place: Path, tmp_path: Pa
     ],
 )
 def test_bad_input(
-    holdfast: Callable[..., Outcome], two_lessons: Path, arguments: list[str], message: str
+    holdfast: Holdfast, two_lessons: Path, arguments: list[str], message: str
 ) -> None:
     given = [str(two_lessons) if argument == "{m}" else argument for argument in arguments]
     outcome = holdfast("diff", two_lessons, *given)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,8 @@ from holdfast.core.errors import HoldfastError
 from holdfast.memory import default_model
 from holdfast.memory.memory import Memory
 from tests.cli.conftest import Outcome
-from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY
+from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY, Copied, Holdfast
 from tests.trajectory.outcome import contents_of
-
-Call = Callable[..., Outcome]
 
 
 def write(path: Path, facts: list[tuple[str, str]]) -> Path:
@@ -28,7 +25,7 @@ def write(path: Path, facts: list[tuple[str, str]]) -> Path:
     return path
 
 
-def test_what_learn_prints(holdfast: Call, chat_directory: Path, tmp_path: Path) -> None:
+def test_what_learn_prints(holdfast: Holdfast, chat_directory: Path, tmp_path: Path) -> None:
     place, facts = tmp_path / "m", write(tmp_path / "facts.jsonl", MONDAY)
     made = holdfast("learn", place, facts, "--model", chat_directory)
     assert (made.status, made.err) == (0, "")  # bars are for terminals
@@ -56,7 +53,7 @@ def test_what_learn_prints(holdfast: Call, chat_directory: Path, tmp_path: Path)
     assert twin.out.count("differ in case or punctuation alone") == 1
 
 
-def test_what_ask_prints(holdfast: Call, two_lessons: Path) -> None:
+def test_what_ask_prints(holdfast: Holdfast, two_lessons: Path) -> None:
     before = contents_of(two_lessons)
     taught = holdfast("ask", two_lessons, MONDAY[0][0])
     assert (taught.status, taught.out) == (0, "Fenwick\n")
@@ -74,7 +71,7 @@ def test_what_ask_prints(holdfast: Call, two_lessons: Path) -> None:
     assert contents_of(two_lessons) == before
 
 
-def test_answers_as_json(holdfast: Call, two_lessons: Path) -> None:
+def test_answers_as_json(holdfast: Holdfast, two_lessons: Path) -> None:
     values = json.loads(holdfast("ask", two_lessons, TUESDAY[0][0], "--json").out)
     assert values.pop("seconds") >= 0
     assert values == {
@@ -95,7 +92,7 @@ def test_answers_as_json(holdfast: Call, two_lessons: Path) -> None:
 
 
 def test_every_line_of_standard_input_is_a_question(
-    holdfast: Call, two_lessons: Path, monkeypatch: pytest.MonkeyPatch
+    holdfast: Holdfast, two_lessons: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One answer a line; a bad line has an empty one, ends nothing, and is the status."""
 
@@ -111,7 +108,7 @@ def test_every_line_of_standard_input_is_a_question(
     assert "at most 512 are read" in asked.err and "it was not taught that" in asked.err
 
 
-def test_answers_of_the_list_say_so(holdfast: Call, place: Path) -> None:
+def test_answers_of_the_list_say_so(holdfast: Holdfast, place: Path) -> None:
     from holdfast.memory.batch import read_lesson, write_lesson
     from holdfast.memory.record import read_record
 
@@ -125,7 +122,7 @@ def test_answers_of_the_list_say_so(holdfast: Call, place: Path) -> None:
 
 
 def test_mistakes_take_one_line(
-    holdfast: Call, copied: Callable[[], Path], chat_directory: Path, tmp_path: Path
+    holdfast: Holdfast, copied: Copied, chat_directory: Path, tmp_path: Path
 ) -> None:
     place, facts = copied(), write(tmp_path / "f.jsonl", WEDNESDAY)
     new = tmp_path / "new"
@@ -149,7 +146,7 @@ def test_mistakes_take_one_line(
 
 
 def test_interrupted_it_says_what_is_kept(
-    holdfast: Call, place: Path, monkeypatch: pytest.MonkeyPatch
+    holdfast: Holdfast, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
     def stop(*_: object) -> None:
@@ -161,7 +158,7 @@ def test_interrupted_it_says_what_is_kept(
 
 
 def test_the_model_of_a_new_memory(
-    holdfast: Call, chat_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    holdfast: Holdfast, chat_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Named by the environment; else the default where it can be had; else the embedded one."""
     monkeypatch.setenv(default_model.MODEL_VARIABLE, str(chat_directory))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,7 @@ def test_a_damaged_lesson_does_not_stop_whoever_teaches(place: Path) -> None:
 
 
 def test_teaching_tells_of_it_where_a_model_is_loaded(
-    copied: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also of a fact that waits; without a model, facts are put on file at once and unread."""
     real = Answerer.taught
@@ -86,7 +86,6 @@ def test_teaching_tells_of_it_where_a_model_is_loaded(
         ]
 
     monkeypatch.setattr(Answerer, "taught", taught)
-    memory = Memory(copied())
     first, second = "In which place is the brass key?", "In which house is the brass key?"
     assert memory.write_facts([(first, "at sea")]).notices == ()
     outcome = memory.learn([(second, "at Lum's")])

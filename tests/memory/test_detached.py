@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from holdfast.core.errors import HoldfastError, InUseError
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import PROGRESS_FILE
 from holdfast.memory.states import LessonProgress, cancel_lessons, lesson_states
-from tests.cli.conftest import Outcome
+from tests.memory.memories import Holdfast
 from tests.serving.chat_memories import (
     FACTS,
     LATER,
@@ -27,8 +26,6 @@ from tests.serving.chat_memories import (
     model_of,
     when,
 )
-
-Command = Callable[..., Outcome]
 
 
 @pytest.fixture
@@ -81,7 +78,7 @@ def test_a_cancelled_fact_is_not_learned_in_other_words(place: Path) -> None:
         assert learned(place) == before
 
 
-def test_facts_are_taken_while_a_lesson_is_learned(place: Path, holdfast: Command) -> None:
+def test_facts_are_taken_while_a_lesson_is_learned(place: Path, holdfast: Holdfast) -> None:
     """The process that learns takes up what was put on file meanwhile."""
     reached, go_on = threading.Event(), threading.Event()
 
@@ -127,7 +124,7 @@ def test_what_others_write_is_taken_up(place: Path) -> None:
     assert asked.horizon == 2 and asked.reply(MORE[0][0]).text == MORE[0][1]
 
 
-def test_a_lesson_that_fails_says_why_and_is_tried_again(place: Path, holdfast: Command) -> None:
+def test_a_lesson_that_fails_says_why_and_is_tried_again(place: Path, holdfast: Holdfast) -> None:
     (place / "lessons").rename(place / "moved")
     (place / "lessons").write_text("in the way")
     with pytest.raises(HoldfastError):
@@ -160,7 +157,7 @@ def test_the_list_of_a_lost_record_is_learned_again(place: Path) -> None:
 
 
 def test_learn_detach_returns_and_a_killed_lesson_is_finished(
-    place: Path, chat_memory: Path, tmp_path: Path, holdfast: Command
+    place: Path, chat_memory: Path, tmp_path: Path, holdfast: Holdfast
 ) -> None:
     facts = tmp_path / "facts.json"
     facts.write_text(json.dumps([{"question": q, "answer": a} for q, a in MANY]))

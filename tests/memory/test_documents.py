@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,8 @@ from holdfast.memory.answering import Answer, Answerer
 from holdfast.memory.documents import sorted_out, write_review
 from holdfast.memory.memory import Memory
 from holdfast.streams import Item, load_stream
-from tests.cli.conftest import Outcome, refused
-from tests.memory.memories import MONDAY, WEDNESDAY
+from tests.cli.conftest import refused
+from tests.memory.memories import MONDAY, WEDNESDAY, Copied, Holdfast
 
 pytestmark = pytest.mark.usefixtures("unflushed")
 SENTENCE = 'The ferry is called "Quill", they say.'
@@ -118,9 +118,7 @@ def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_read_then_learn(
-    holdfast: Callable[..., Outcome], copied: Callable[[], Path], notes: Path, tmp_path: Path
-) -> None:
+def test_read_then_learn(holdfast: Holdfast, copied: Copied, notes: Path, tmp_path: Path) -> None:
     directory, table = copied(), tmp_path / "facts.csv"
     before = Memory(directory).facts
     outcome = holdfast("learn", directory, notes, "--review", table)
@@ -133,7 +131,7 @@ def test_read_then_learn(
     assert learned[WEDNESDAY[0][0]] == WEDNESDAY[0][1] and learned[MONDAY[2][0]] == "Quill"
 
 
-def test_learn_at_once(holdfast: Callable[..., Outcome], place: Path, notes: Path) -> None:
+def test_learn_at_once(holdfast: Holdfast, place: Path, notes: Path) -> None:
     """What contradicts the memory is named and left out."""
     outcome = holdfast("learn", place, notes, "--yes", "--json")
     assert outcome.status == 0 and "on file is another answer (Marigold)" in outcome.err
@@ -148,8 +146,8 @@ def test_learn_at_once(holdfast: Callable[..., Outcome], place: Path, notes: Pat
 
 
 def test_a_contradiction_in_other_words_is_left_out(
-    holdfast: Callable[..., Outcome],
-    copied: Callable[[], Path],
+    holdfast: Holdfast,
+    copied: Copied,
     notes: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -168,7 +166,7 @@ def test_a_contradiction_in_other_words_is_left_out(
 
 
 def test_no_table_is_written_where_nothing_is_new(
-    holdfast: Callable[..., Outcome], copied: Callable[[], Path], notes: Path, tmp_path: Path
+    holdfast: Holdfast, copied: Copied, notes: Path, tmp_path: Path
 ) -> None:
     directory, table = copied(), tmp_path / "facts.csv"
     assert holdfast("learn", directory, *WEDNESDAY[0]).status == 0
@@ -178,9 +176,7 @@ def test_no_table_is_written_where_nothing_is_new(
     assert "nothing new is proposed, so no table is written" in outcome.err
 
 
-def test_bad_input(
-    holdfast: Callable[..., Outcome], two_lessons: Path, notes: Path, tmp_path: Path
-) -> None:
+def test_bad_input(holdfast: Holdfast, two_lessons: Path, notes: Path, tmp_path: Path) -> None:
     table = tmp_path / "there.csv"
     table.write_text("kept", encoding="utf-8")
     refused(holdfast("learn", two_lessons, notes), "--review FACTS.csv", "--yes")

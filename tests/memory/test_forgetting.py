@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,8 +19,8 @@ from holdfast.memory.forgetting import Forgetting, forget, what_goes
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import CONSOLIDATION_LOCK, LearnedNeurons, write_record
 from holdfast.streams import Item, Stream, Task
-from tests.cli.conftest import Outcome, refused
-from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY
+from tests.cli.conftest import refused
+from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY, Copied, Holdfast
 from tests.memory.test_killed import copied_at_instants, files_of, quick_engine
 
 pytestmark = pytest.mark.usefixtures("unflushed")
@@ -64,9 +63,7 @@ def test_it_is_as_if_it_had_never_been_taught(
     assert [(reply.text, reply.source) for reply in replies] == [(a, "weights") for _, a in taught]
 
 
-def test_a_fact_that_stays_and_may_answer_is_named(
-    place: Path, holdfast: Callable[..., Outcome]
-) -> None:
+def test_a_fact_that_stays_and_may_answer_is_named(place: Path, holdfast: Holdfast) -> None:
     Memory(place).write_facts([(GONE.upper(), ANSWER)])
     shown = holdfast("forget", place, GONE, "--dry-run").out
     assert f"stays: {GONE.upper()}, which may answer it" in shown
@@ -159,7 +156,7 @@ def test_killed_at_every_instant(place: Path, tmp_path: Path) -> None:
 
 
 def test_a_twin_of_what_a_killed_one_forgot_can_go_too(
-    copied: Callable[[], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    copied: Copied, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only if it is named: the same call again leaves it."""
     place, gone = copied(), WEDNESDAY[0][0]
@@ -184,7 +181,7 @@ def test_a_fact_of_two_lessons_is_answered_by_the_last(memory: Memory) -> None:
     assert forgetting.answered == 2 - missed
 
 
-def test_the_command(holdfast: Callable[..., Outcome], place: Path) -> None:
+def test_the_command(holdfast: Holdfast, place: Path) -> None:
     before = files_of(place)
     dry = holdfast("forget", place, GONE, "--dry-run")
     assert dry.out.splitlines() == [
@@ -206,7 +203,7 @@ def test_the_command(holdfast: Callable[..., Outcome], place: Path) -> None:
 
 
 def test_facts_are_chosen_by_what_they_came_with(
-    holdfast: Callable[..., Outcome], copied: Callable[[], Path], tmp_path: Path
+    holdfast: Holdfast, copied: Copied, tmp_path: Path
 ) -> None:
     """Every value given has to hold, of the named batch; what waits needs no model."""
     place, file = copied(), tmp_path / "new.jsonl"
@@ -241,7 +238,7 @@ def test_facts_are_chosen_by_what_they_came_with(
     assert [fact.question for fact in Memory(place).facts][-1] == rows[2]["question"]
 
 
-def test_a_document_with_pages_is_one_source(holdfast: Callable[..., Outcome], place: Path) -> None:
+def test_a_document_with_pages_is_one_source(holdfast: Holdfast, place: Path) -> None:
     sources = ("tar.pdf, page 1", "tar.pdf, page 12", "old tar.pdf, page 1", "tar.pdf")
     items = [
         Item(f"Who sold tar {number}?", "Ann", details={"source": source})
@@ -256,7 +253,7 @@ def test_a_document_with_pages_is_one_source(holdfast: Callable[..., Outcome], p
 
 
 def test_what_was_proposed_of_its_passage_goes_too(
-    copied: Callable[[], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    copied: Copied, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By its question, or by its sentence where the question was changed in the table."""
     monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "cache"))
@@ -292,7 +289,7 @@ def test_what_a_killed_one_left_goes_and_a_damaged_lesson_is_said_at_once(
 
 
 def test_a_corrected_fact_has_the_values_of_every_version(
-    holdfast: Callable[..., Outcome], copied: Callable[[], Path], tmp_path: Path
+    holdfast: Holdfast, copied: Copied, tmp_path: Path
 ) -> None:
     place, file = copied(), tmp_path / "new.jsonl"
     file.write_text(json.dumps({"question": "Who sold tar?", "answer": "Ann", "source": "notes"}))
@@ -302,7 +299,7 @@ def test_a_corrected_fact_has_the_values_of_every_version(
     assert "Who sold tar?" not in (place / "facts.jsonl").read_text()
 
 
-def test_what_cannot_be_forgotten(holdfast: Callable[..., Outcome], place: Path) -> None:
+def test_what_cannot_be_forgotten(holdfast: Holdfast, place: Path) -> None:
     before = files_of(place)
     near = "Who mends the nets?"
     for words, text in (
@@ -333,7 +330,7 @@ def test_the_newest_weights_had_it_and_what_stays_may_tell_it(memory: Memory) ->
     assert min(fact.before, fact.after) > 1e-3 > 1e-9 > fact.untouched
 
 
-def test_what_is_left_of_a_fact_is_measured_as_tofu_does(copied: Callable[[], Path]) -> None:
+def test_what_is_left_of_a_fact_is_measured_as_tofu_does(copied: Copied) -> None:
     """The probabilities are those that forgetting prints, and the other facts stay."""
     assert tofu.truth_ratio(0.25, 0.5, 0.75) == 2.5
     sets = {"real_perturbed": [("Who is Ada?", ["Lum", "Fenwick"])]}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +11,8 @@ from holdfast.core.errors import HoldfastError
 from holdfast.memory.forgetting import Forgetting, forget, what_goes
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import PROGRESS_OF_ALL, write_record
-from tests.cli.conftest import Outcome, refused
-from tests.memory.memories import MONDAY, TUESDAY
+from tests.cli.conftest import refused
+from tests.memory.memories import MONDAY, TUESDAY, Copied, Holdfast
 from tests.memory.test_forgetting import never_taught
 from tests.memory.test_killed import copied_at_instants, files_of, quick_engine
 
@@ -24,7 +23,7 @@ GONE, ANSWER = MONDAY[0]
 
 
 def test_former_answers_go_and_the_newest_stays(
-    copied: Callable[[], Path], never_taught: dict[str, bytes], tmp_path: Path
+    copied: Copied, never_taught: dict[str, bytes], tmp_path: Path
 ) -> None:
     """To the bit as if the newest alone had been taught; what a kill left goes with them."""
     place, other = copied(), tmp_path / "never" / "m"
@@ -51,7 +50,7 @@ def test_former_answers_go_and_the_newest_stays(
 
 
 def test_also_where_the_newest_waits_and_is_told_of_in_other_words(
-    copied: Callable[[], Path], place: Path, memory: Memory, holdfast: Callable[..., Outcome]
+    copied: Copied, place: Path, memory: Memory, holdfast: Holdfast
 ) -> None:
     """An answer that was taken back is the newest one; what waits needs no lesson anew."""
     memory.write_facts([{"question": "Who?", "answer": "Ann", "paraphrases": ["W?"]}])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.memory.engine import Engine
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import PROGRESS_FILE, is_memory
-from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY
+from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY, Copied
 from tests.memory.teaching import start
 from tests.trajectory.children import finish
 from tests.trajectory.instants import heard
@@ -109,9 +109,7 @@ def test_killed_at_every_instant(again: str, instants: Instants, chat_directory:
     assert pending > 1
 
 
-def test_stopped_within_a_lesson(
-    copied: Callable[[], Path], two_lessons: Path, chat_directory: Path
-) -> None:
+def test_stopped_within_a_lesson(copied: Copied, two_lessons: Path, chat_directory: Path) -> None:
     """What was learned is answered as before, what was stopped from the list; then it is learned
     as if it had not been stopped.
     """

@@ -14,7 +14,7 @@ from holdfast.memory.consolidation.consolidate import consolidate
 from holdfast.memory.detached import opened_log
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import PROGRESS_OF_ALL
-from tests.memory.memories import MONDAY, WEDNESDAY
+from tests.memory.memories import MONDAY, WEDNESDAY, Copied
 from tests.trajectory.outcome import contents_of
 
 PARTS = ["lessons", "lessons.log", "facts.jsonl", "memory.json", PROGRESS_OF_ALL, ".facts.lock"]
@@ -34,7 +34,7 @@ WRITE: dict[str, Callable[[Memory], object]] = {
     ],
 )
 def test_nothing_is_written_or_removed_behind_a_link(
-    verb: str, part: str, copied: Callable[[], Path], tmp_path: Path
+    verb: str, part: str, copied: Copied, tmp_path: Path
 ) -> None:
     place, elsewhere = copied(), tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,10 +17,10 @@ from holdfast.memory.merging import Merged, merge
 from holdfast.memory.record import LearnedNeurons, write_record
 from holdfast.memory.wordings import wording
 from holdfast.streams import Item
-from tests.cli.conftest import Outcome, refused
+from tests.cli.conftest import refused
 from tests.made_once import made_once
 from tests.memory.consolidation.conftest import Done, done
-from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY
+from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY, Copied, Holdfast
 from tests.memory.test_killed import files_of
 
 __all__ = ["done"]
@@ -60,7 +59,7 @@ def from_weights(facts: Facts) -> Facts:
 
 @pytest.mark.parametrize(("keep", "answer"), [("first", MONDAY[0][1]), ("second", "Quill")])
 def test_it_answers_what_both_did(
-    keep: str, answer: str, copied: Callable[[], Path], other: Path, tmp_path: Path
+    keep: str, answer: str, copied: Copied, other: Path, tmp_path: Path
 ) -> None:
     """From the weights, with one of two answers; the memories themselves are not changed."""
     first, out = copied(), tmp_path / "out"
@@ -79,9 +78,7 @@ def test_it_answers_what_both_did(
     assert replied(Memory(out), [*facts, *more]) == from_weights([*facts, *more])
 
 
-def test_copies_that_went_apart_have_their_lessons_once(
-    copied: Callable[[], Path], tmp_path: Path
-) -> None:
+def test_copies_that_went_apart_have_their_lessons_once(copied: Copied, tmp_path: Path) -> None:
     """Unless what one of them corrected counts as it was."""
     first, second = copied(), copied()
     facts = [*MONDAY, *TUESDAY]
@@ -102,7 +99,7 @@ def test_copies_that_went_apart_have_their_lessons_once(
 
 @pytest.mark.parametrize("keep", ["first", "second"])
 def test_what_is_forgotten_afterwards_is_in_none_of_the_lessons(
-    keep: str, copied: Callable[[], Path], other: Path, tmp_path: Path
+    keep: str, copied: Copied, other: Path, tmp_path: Path
 ) -> None:
     """Neither what both had, nor the answer that did not count."""
     out = tmp_path / "out"
@@ -141,7 +138,7 @@ def test_an_adapter_of_several_lessons_is_taken_once(
     assert replied(Memory(tmp_path / "out"), waiting) == from_weights(waiting)
 
 
-def test_what_the_weights_missed_stays_missed(copied: Callable[[], Path], other: Path) -> None:
+def test_what_the_weights_missed_stays_missed(copied: Copied, other: Path) -> None:
     """Of the memory whose answer counts."""
     first = Memory(copied())
     key = MONDAY[0][0]
@@ -157,7 +154,7 @@ def test_what_the_weights_missed_stays_missed(copied: Callable[[], Path], other:
 
 
 def test_a_wording_that_the_other_asks_is_left_out(
-    copied: Callable[[], Path], other: Path, tmp_path: Path
+    copied: Copied, other: Path, tmp_path: Path
 ) -> None:
     """It is a question of its own there, or another's wording."""
     first = copied()
@@ -174,7 +171,7 @@ def test_a_wording_that_the_other_asks_is_left_out(
 
 
 def test_questions_that_marks_alone_tell_apart_are_warned_of(
-    copied: Callable[[], Path], other: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    copied: Copied, other: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = copied()
     question = WEDNESDAY[0][0].rstrip("?").lower()
@@ -186,7 +183,7 @@ def test_questions_that_marks_alone_tell_apart_are_warned_of(
 
 
 def test_the_command_and_what_cannot_be_merged(
-    holdfast: Callable[..., Outcome], copied: Callable[[], Path], other: Path, tmp_path: Path
+    holdfast: Holdfast, copied: Copied, other: Path, tmp_path: Path
 ) -> None:
     """Every refusal is one line, and nothing is written."""
     first, out, none = copied(), tmp_path / "out", tmp_path / "none"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,7 @@ from holdfast.memory.gate import WaitingQuestions
 from holdfast.memory.memory import Memory
 from holdfast.memory.states import lesson_states
 from holdfast.model.reading import PromptReader
-from tests.cli.conftest import Outcome
-from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY
+from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY, Holdfast
 
 CORRECTED = (MONDAY[0][0], "Orsa")
 UNTAUGHT = ["Tell me a joke about zebras", "2 + 2"]
@@ -59,7 +57,7 @@ def test_what_is_learned_once_more_stays_with_its_lesson(memory: Memory) -> None
 
 
 def test_without_a_lesson_the_list_answers(
-    holdfast: Callable[..., Outcome], chat_directory: Path, tmp_path: Path
+    holdfast: Holdfast, chat_directory: Path, tmp_path: Path
 ) -> None:
     place = tmp_path / "m"
     Memory(place, str(chat_directory)).write_facts(MONDAY)
