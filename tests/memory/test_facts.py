@@ -18,7 +18,6 @@ from holdfast.memory.plan import plan
 from holdfast.memory.wordings import has_fact
 from holdfast.streams import Item, Stream, Task, load_stream, write_jsonl, write_released
 from holdfast.streams.batches import WORDING_OF, latest
-from tests.refused import line_of
 
 ITEMS = [
     Item("Who weighs the wool?", "Peder Voss", ("Voss", "Peder")),
@@ -69,23 +68,6 @@ def test_a_table_as_spreadsheets_save_it(text, tmp_path):
     path = tmp_path / "facts.csv"
     path.write_bytes(text.encode())
     assert items_of(stream_from(path)) == [("1", [Item("Who, then?", "Lum, or so")])]
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("Frage;Antwort\na;b\n", 'first line must name the columns "question" and "answer"'),
-        ("Who is it?,Lum\n", "separated by a comma, a semicolon or a tab"),
-        ("question,answer,Question\na,b,c\n", 'has two columns "question"; keep one'),
-        ("question,answer\na,b\na,c\n", "line 3: two answers for one question"),
-        ("question,answer,task\na,b,x\nc,d,\n", 'line 2 names a "task" and line 3 does not'),
-    ],
-)
-def test_a_wrong_table_is_refused_by_its_line(text, words, tmp_path):
-    path = tmp_path / "facts.csv"
-    path.write_text(text)
-    line = line_of(stream_from, path)
-    assert line.startswith(f"{path}") and words in line
 
 
 def test_lines_from_standard_input(monkeypatch):

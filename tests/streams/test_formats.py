@@ -305,6 +305,7 @@ BAD = {
     "facts.csv": [
         ("", "its first line must name the columns"),
         ("a,b\nc,d\n", "its first line must name the columns"),
+        ("Who is it?,Lum\n", "separated by a comma, a semicolon or a tab"),
         ("question,answer\n", "holds no facts"),
         ("question,answer\na\n", "line 2: has fewer cells than the first line"),
         ("question,answer\na,b,c\n", "line 2: has more cells than the first line"),
