@@ -84,7 +84,7 @@ class Answerer:
     ) -> None:
         """tasks: the batches of the learned lessons in order, then those that wait."""
         self._engine, self._directory = engine, directory
-        self._facts: list[Item] = []  # by number, each with its newest answer
+        self.facts: list[Item] = []  # by number, each with its newest answer
         self._lesson: list[str | None] = []  # the file of each fact's lesson, None while it waits
         self._whole_turn = {lesson.file for lesson in record.lessons if lesson.whole_turn}
         self._numbers: dict[str, int] = {}
@@ -112,14 +112,14 @@ class Answerer:
         file: of its lesson; None if it waits, and then a learned fact with this answer keeps its
         lesson.
         """
-        place = self._numbers.setdefault(fact_key(item), len(self._facts))
-        if place == len(self._facts):
-            self._facts.append(item)
+        place = self._numbers.setdefault(fact_key(item), len(self.facts))
+        if place == len(self.facts):
+            self.facts.append(item)
             self._lesson.append(file)
-        before = self._facts[place]
+        before = self.facts[place]
         if not is_wording(item):
-            self._facts[place] = item
-        if file is not None or self._facts[place].answer != before.answer:
+            self.facts[place] = item
+        if file is not None or self.facts[place].answer != before.answer:
             self._lesson[place] = file
         self._asked[question_key(item.question)] = place
         return place
@@ -144,11 +144,6 @@ class Answerer:
                     looks.append(look)
                     owners.append(self._numbers[key])
         return looks, owners
-
-    @property
-    def facts(self) -> tuple[Item, ...]:
-        """The facts, in the order of their numbers, each with its newest answer."""
-        return tuple(self._facts)
 
     @property
     def adapter_names(self) -> tuple[str, ...]:
@@ -238,7 +233,7 @@ class Answerer:
             if match is None or not _is_taught(match.score, given.get(number)):
                 taught.append(readings[number])
                 continue
-            fact = self._facts[match.place]
+            fact = self.facts[match.place]
             source: Source = "weights" if given.get(number) else "list"
             waiting = self._lesson[match.place] is None
             taught.append(Answer(question, fact.answer, source, fact, waiting))
@@ -277,7 +272,7 @@ class Answerer:
         for file, pairs in by_file.items():
             asked = [readings[number] for number, _ in pairs]
             with self._engine.using(self._adapter(file), asked) as read:
-                answers = [self._facts[place].answer for _, place in pairs]
+                answers = [self.facts[place].answer for _, place in pairs]
                 verdicts = self._engine.answers_given(read, answers)
             given |= {number: right for (number, _), right in zip(pairs, verdicts, strict=True)}
         return given

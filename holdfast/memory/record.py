@@ -192,6 +192,11 @@ def read_record(directory: Path) -> Record:
         ) from error
 
 
+def write_record(directory: Path, record: Record) -> None:
+    """Commit a record. The files that it names must have been written before."""
+    write_json(directory / RECORD_FILE, {"format": FORMAT, **asdict(record)})
+
+
 def list_of(directory: Path) -> AbstractContextManager[None]:
     """Lock the list of facts during the block. Raises as :func:`.lock_directory`.
 
@@ -246,11 +251,6 @@ def check_free(directory: Path) -> None:
         raise HoldfastError(
             f"{directory}: holds {quoted(min(others))} and is no memory; choose another directory"
         )
-
-
-def write_record(directory: Path, record: Record) -> None:
-    """Commit a record. The files that it names must have been written before."""
-    write_json(directory / RECORD_FILE, {"format": FORMAT, **asdict(record)})
 
 
 def listed_tasks(directory: Path, record: Record) -> tuple[Task, ...]:

@@ -203,14 +203,21 @@ def test_the_command(holdfast: Holdfast, place: Path) -> None:
 
 
 def test_facts_are_chosen_by_what_they_came_with(
-    holdfast: Holdfast, copied: Copied, tmp_path: Path
+    holdfast: Holdfast, place: Path, tmp_path: Path
 ) -> None:
-    """Every value given has to hold, of the named batch; what waits needs no model."""
-    place, file = copied(), tmp_path / "new.jsonl"
+    """Every value given has to hold, of the named batch; a document with pages is one source.
+
+    What waits needs no model, and a corrected fact has the values of every version.
+    """
+    file = tmp_path / "new.jsonl"
     rows = (
         {"question": "Who sold the tar?", "source": "notes", "tags": ["boats", 3]},
         {"question": "Who sold the rope?", "source": "notes", "tags": []},
         {"question": "Who sold the oars?", "source": "letter", "id": "l7", "tags": ["boats"]},
+        {"question": "Who sold the sail?", "source": "a.pdf, page 1"},
+        {"question": "Who sold the mast?", "source": "a.pdf, page 12"},
+        {"question": "Who sold the keel?", "source": "old a.pdf, page 1"},
+        {"question": "Who sold the net?", "source": "a.pdf"},
     )
     file.write_text("\n".join(json.dumps({"answer": "Ann", **row}) for row in rows))
     Memory(place).write_facts(str(file))
@@ -220,36 +227,27 @@ def test_facts_are_chosen_by_what_they_came_with(
         (["--where", "tags=3", "--task", "3"], [0]),
         (["--where", "id=l7"], [2]),
         (["--where", "source=notes", "--where", "tags=boats", rows[2]["question"]], [2, 0]),
+        (["--where", "source=a.pdf"], [3, 4, 6]),
+        (["--where", "source=a.pdf, page 1"], [3]),
     ):
         outcome = holdfast("forget", place, *words, "--dry-run")
         gone = [f"would forget: {rows[number]['question']} (Ann)" for number in expected]
         assert (outcome.status, outcome.out.splitlines()) == (0, gone), words
+    sources = "a.pdf; a.pdf, page 1; a.pdf, page 12; letter; notes; ..."
     for words, text in (
         (["source"], "--where 'source': give KEY=VALUE, as in --where source=notes"),
-        (["source=X"], "--where 'source=X': no such fact; they have source letter; notes"),
+        (["source=X"], f"--where 'source=X': no such fact; they have source {sources}"),
         (["Source=notes"], "no such fact; they have source, tags"),
         (["id=l7", "--task", "1"], "no such fact; they came with no such values"),
     ):
         outcome = holdfast("forget", place, "--where", *words)
         refused(outcome, text)
         assert outcome.out == ""
+    Memory(place).write_facts([(rows[0]["question"], "Ben")])
     outcome = holdfast("forget", place, "--where", "source=notes")
     assert outcome.status == 0 and len(outcome.out.splitlines()) == 2
-    assert [fact.question for fact in Memory(place).facts][-1] == rows[2]["question"]
-
-
-def test_a_document_with_pages_is_one_source(holdfast: Holdfast, place: Path) -> None:
-    sources = ("tar.pdf, page 1", "tar.pdf, page 12", "old tar.pdf, page 1", "tar.pdf")
-    items = [
-        Item(f"Who sold tar {number}?", "Ann", details={"source": source})
-        for number, source in enumerate(sources)
-    ]
-    Memory(place).write_facts(Stream((Task("3", tuple(items)),), "documents"))
-    outcome = holdfast("forget", place, "--where", "source=tar.pdf", "--dry-run")
-    gone = [f"would forget: Who sold tar {number}? (Ann)" for number in (0, 1, 3)]
-    assert outcome.out.splitlines() == gone
-    outcome = holdfast("forget", place, "--where", "source=tar.pdf, page 1", "--dry-run")
-    assert outcome.out.splitlines() == gone[:1]
+    remaining = (place / "facts.jsonl").read_text()
+    assert [row["question"] in remaining for row in rows] == [False] * 2 + [True] * 5
 
 
 def test_what_was_proposed_of_its_passage_goes_too(
@@ -286,17 +284,6 @@ def test_what_a_killed_one_left_goes_and_a_damaged_lesson_is_said_at_once(
     monkeypatch.setattr(forgetting, "learn_batch", None)
     with pytest.raises(HoldfastError, match=r"safetensors: is missing or damaged"):
         forget(memory, [GONE])
-
-
-def test_a_corrected_fact_has_the_values_of_every_version(
-    holdfast: Holdfast, copied: Copied, tmp_path: Path
-) -> None:
-    place, file = copied(), tmp_path / "new.jsonl"
-    file.write_text(json.dumps({"question": "Who sold tar?", "answer": "Ann", "source": "notes"}))
-    Memory(place).write_facts(str(file))
-    Memory(place).write_facts([("Who sold tar?", "Ben")])
-    assert holdfast("forget", place, "--where", "source=notes").status == 0
-    assert "Who sold tar?" not in (place / "facts.jsonl").read_text()
 
 
 def test_what_cannot_be_forgotten(holdfast: Holdfast, place: Path) -> None:
