@@ -102,8 +102,7 @@ class Answerer:
             if engine.limits.fits(item.question)  # else its lesson fails and says why
         )
         self._loose = {
-            key: self._asked[question_key(question)]
-            for key, question in taught_spellings(self._asked).items()
+            key: self._asked[question] for key, question in taught_spellings(self._asked).items()
         }
 
     def _add(self, item: Item, file: str | None) -> int:

@@ -47,15 +47,10 @@ _ADJECTIVES = (
 
 @dataclass(frozen=True)
 class Relation:
-    """Something that is asked of entities of one kind.
+    """What is asked of entities of a kind: questions for it, with ``{x}`` for the entity."""
 
-    wordings: questions for it, with ``{x}`` for the entity; answers: examples.
-    """
-
-    name: str
     kind: str
     wordings: tuple[str, ...]
-    answers: tuple[str, ...]
 
 
 @cache
@@ -63,10 +58,7 @@ def relations() -> tuple[Relation, ...]:
     """All relations, in the order of ``relations.jsonl``."""
     text = (files("holdfast.memory") / "relations.jsonl").read_text(encoding="utf-8")
     rows = (json.loads(line) for line in text.splitlines())
-    return tuple(
-        Relation(row["name"], row["kind"], tuple(row["wordings"]), tuple(row["answers"]))
-        for row in rows
-    )
+    return tuple(Relation(row["kind"], tuple(row["wordings"])) for row in rows)
 
 
 def other_wordings(question: str) -> list[str]:
