@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from holdfast.core.errors import HoldfastError
-from holdfast.learning.progress import Progress
 from holdfast.memory.engine import Engine
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import PROGRESS_FILE, is_memory
 from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY, Copied
-from tests.trajectory.children import Child, begin, finish
+from tests.memory.teaching import start
+from tests.trajectory.children import finish
 from tests.trajectory.instants import heard
 from tests.trajectory.outcome import contents_of
 
@@ -133,19 +131,6 @@ def test_stopped_within_a_lesson(copied: Copied, two_lessons: Path, chat_directo
     assert (memory.horizon, len(memory.facts)) == (1, 5)
     assert memory.learn(TUESDAY).lessons == ("2",)
     assert files_of(place) == files_of(two_lessons)
-
-
-def start(place: Path, model: Path, cache: Path, facts: Any, **how: Any) -> Child:
-    """Let another process teach a memory; how: as for ``tests.trajectory.children.begin``."""
-    arguments = (str(place), str(model), str(cache), facts)
-    return begin(_teach, arguments, **{"instant": None, "hold": False, **how})
-
-
-def _teach(place: str, model: str, cache: str, facts: Any, progress: Progress) -> None:
-    os.environ["HOLDFAST_CACHE"] = cache  # the process has an environment of its own
-    Memory(place, model).learn(
-        facts, report=lambda label, done, total: progress.step(label, 1, done, total)
-    )
 
 
 def test_a_killed_process_and_others_beside_it(
