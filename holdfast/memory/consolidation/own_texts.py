@@ -11,9 +11,9 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
+from pydantic import TypeAdapter
 
 from holdfast.backbone.generation.sampling import nucleus_sample
 from holdfast.core.config import sha256_of
@@ -78,7 +78,7 @@ def bare_question(form: ChatForm, text: Turn) -> tuple[int, ...]:
 
 @dataclass
 class _Part:
-    """What is written of a part. wanted: how many of its :class:`_Wanted` have their questions;
+    """What is written of a part. wanted: how many of its :data:`_Wanted` have their questions;
     questions: kinds and token ids; texts: of the first questions, also those with empty answers.
     """
 
@@ -87,13 +87,17 @@ class _Part:
     texts: list[Turn] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class _Wanted:
-    """Texts to be written: their kind, the beginning of a short question, how many."""
+@dataclass
+class _Written:
+    """The contents of the cache: whole parts and their texts, and what is begun of the next."""
 
-    kind: str
-    beginning: str
-    count: int
+    parts: int = 0
+    texts: list[Turn] = field(default_factory=list)
+    begun: _Part = field(default_factory=_Part)
+
+
+# Texts to be written: their kind, the beginning of a short question, how many.
+_Wanted = tuple[str, str, int]
 
 
 def own_texts(
@@ -111,68 +115,51 @@ def own_texts(
     template = [form.prefix, form.user_end, form.invocation]
     key = sha256_of([_VERSION, asdict(settings), _BEGINNINGS, template])[:8]
     path = cache_directory() / "own" / f"{fingerprint[:16]}-{key}.json"
-    parts = _parts(settings)
-    texts, done, begun = _read(path)
+    written = _read(path)
     total = settings.short + settings.named + settings.chats
     # Progress counts a question and its answer as half a text each.
-    halves = 2 * len(texts) + len(begun.questions) + len(begun.texts)
+    halves = 2 * len(written.texts) + len(written.begun.questions) + len(written.begun.texts)
 
     def keep(count: int) -> None:
         nonlocal halves
         halves += count
-        values = {"parts": done, "texts": list(map(asdict, texts)), "begun": asdict(begun)}
+        values = asdict(written)
         try:
             write_json(path, {**values, _DIGEST: sha256_of(values)}, parents=True)
         except HoldfastError as error:
             raise unwritable(path.parent, error.__cause__ or error) from error
         report(min(halves // 2, total), total)
 
-    for part in parts[done:]:
-        _write(reader, part, settings, begun, keep)
-        texts += [text for text in begun.texts if text.answer]
-        done, begun = done + 1, _Part()
+    for part in _parts(settings)[written.parts :]:
+        _write(reader, part, settings, written.begun, keep)
+        written.texts += [text for text in written.begun.texts if text.answer]
+        written.parts, written.begun = written.parts + 1, _Part()
         keep(0)
-    return texts
+    return written.texts
 
 
 def _parts(settings: OwnTextSettings) -> list[list[_Wanted]]:
     """All texts to write, in parts; each but the last has at least ``_PART`` texts."""
     each, more = divmod(settings.short, len(_BEGINNINGS))
-    wanted = [
-        _Wanted("named", "", settings.named),
-        *(
-            _Wanted("short", beginning, each + (number < more))
-            for number, beginning in enumerate(_BEGINNINGS)
-        ),
-        _Wanted("chats", "", settings.chats),
-    ]
+    short = [("short", text, each + (number < more)) for number, text in enumerate(_BEGINNINGS)]
+    wanted = [("named", "", settings.named), *short, ("chats", "", settings.chats)]
     parts: list[list[_Wanted]] = [[]]
     for texts in wanted:
-        if sum(earlier.count for earlier in parts[-1]) >= _PART:
+        if sum(count for _, _, count in parts[-1]) >= _PART:
             parts.append([])
         parts[-1].append(texts)
     return parts
 
 
-def _read(path: Path) -> tuple[list[Turn], int, _Part]:
-    """The cached texts of whole parts, how many parts, and the next part; empty if damaged."""
-
-    def texts_of(rows: Sequence[Any]) -> list[Turn]:
-        return [
-            Turn(str(row["kind"]), tuple(row["question"]), tuple(row["answer"])) for row in rows
-        ]
-
+def _read(path: Path) -> _Written:
+    """What is in the cache; nothing if it is missing or damaged, perhaps to other JSON."""
     try:
         cached = read_json(path)
-        # Older files have no digest. A damaged file may still be JSON, with other tokens.
-        if cached.pop(_DIGEST, None) not in (None, sha256_of(cached)):
-            return [], 0, _Part()
-        begun = cached.get("begun") or asdict(_Part())
-        questions = [(str(kind), list(tokens)) for kind, tokens in begun["questions"]]
-        part = _Part(int(begun["wanted"]), questions, texts_of(begun["texts"]))
-        return texts_of(cached["texts"]), int(cached["parts"]), part
-    except (HoldfastError, AttributeError, KeyError, TypeError, ValueError):
-        return [], 0, _Part()
+        if cached.pop(_DIGEST) == sha256_of(cached):
+            return TypeAdapter(_Written).validate_python(cached)
+    except (HoldfastError, AttributeError, KeyError, ValueError):
+        pass
+    return _Written()
 
 
 def _write(
@@ -187,14 +174,14 @@ def _write(
     def limit(kind: str) -> int:
         return settings.chat_tokens if kind == "chats" else settings.tokens
 
-    for wanted in part[begun.wanted :]:
-        if wanted.kind == "named":
-            written = _questions_about_invented_names(reader, wanted.count)
+    for kind, beginning, count in part[begun.wanted :]:
+        if kind == "named":
+            written = _questions_about_invented_names(reader, count)
         else:
-            written = _write_questions(reader, wanted.beginning, wanted.count, settings)
-        begun.questions += [(wanted.kind, question) for question in written]
+            written = _write_questions(reader, beginning, count, settings)
+        begun.questions += [(kind, question) for question in written]
         begun.wanted += 1
-        keep(wanted.count)
+        keep(count)
     for begin in range(len(begun.texts), len(begun.questions), _BATCH):
         group = begun.questions[begin : begin + _BATCH]
         longest = limit(group[-1][0])  # chats come last and may be longer
