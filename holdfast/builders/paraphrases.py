@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from holdfast.builders.text_model import Failure, Prompt, Report, SamplingParameters, TextModel
@@ -174,17 +174,14 @@ class ModelParaphraser:
             Prompt(question, _REQUEST.format(count=count, question=question), _SYSTEM)
             for question in questions
         ]
-        for done, (place, answer) in enumerate(self._answers(prompts), start=1):
-            lines = (_BULLET.sub("", line).strip() for line in answer.splitlines())
+        answers = self._model.answer(prompts, self._sampling)
+        for done, (place, answer) in enumerate(answers, start=1):
+            if isinstance(answer, Failure):
+                raise HoldfastError(
+                    f"{self._model.name}: no other wordings of {questions[place]!r:.80} "
+                    f"({answer.reason}); nothing was learned; repeat the command"
+                )
+            lines = (_BULLET.sub("", line).strip() for line in answer[0].splitlines())
             wordings[place] = _distinct(questions[place], [line for line in lines if line])[:count]
             report(done, len(questions), "other wordings")
         return wordings
-
-    def _answers(self, prompts: Sequence[Prompt]) -> Iterator[tuple[int, str]]:
-        for place, answer in self._model.answer(prompts, self._sampling):
-            if isinstance(answer, Failure):
-                raise HoldfastError(
-                    f"{self._model.name}: no other wordings of {prompts[place].name!r:.80} "
-                    f"({answer.reason}); nothing was learned; repeat the command"
-                )
-            yield place, answer[0]

@@ -81,8 +81,7 @@ def evaluate_edits(
     A memory that exists must have learned them already. The same command continues.
     """
     with loading():
-        from holdfast.memory.evaluation.edit_sets import read_edits
-        from holdfast.memory.evaluation.edits import LABELS
+        from holdfast.memory.evaluation.edits import LABELS, read_edits
         from holdfast.memory.evaluation.edits import evaluate_edits as measure
         from holdfast.memory.evaluation.probes import everyday_questions
 

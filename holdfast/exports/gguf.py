@@ -214,8 +214,12 @@ def _check(model: Any, tokenizer: Any, file: Path) -> None:
         ) from error
     tensors = reloaded.state_dict()
     for name, tensor in model.state_dict().items():
-        theirs = tensors.get(name)
-        if theirs is None or not _is_same(tensor, theirs):
+        theirs, ours = tensors.get(name), tensor.float().numpy()
+        if (
+            theirs is None
+            or theirs.shape != tensor.shape
+            or not np.allclose(ours, theirs.float().numpy(), _RELATIVE, _ABSOLUTE)
+        ):
             raise HoldfastError(
                 f"{file}: {name} is read otherwise than it was written; nothing is kept, please "
                 "report it; --no-check writes it all the same"
@@ -228,12 +232,6 @@ def _check(model: Any, tokenizer: Any, file: Path) -> None:
             f"{file}: its tokenizer reads a text as other tokens; nothing is kept, please report "
             "it; --no-check writes it all the same"
         )
-
-
-def _is_same(ours: Tensor, theirs: Tensor) -> bool:
-    if ours.shape != theirs.shape:
-        return False
-    return np.allclose(ours.float().numpy(), theirs.float().numpy(), _RELATIVE, _ABSOLUTE)
 
 
 def _refusal(why: str) -> HoldfastError:

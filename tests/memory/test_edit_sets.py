@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.errors import HoldfastError
-from holdfast.memory.evaluation.edit_sets import Edit, read_edits
+from holdfast.memory.evaluation.edits import Edit, read_edits
 from holdfast.memory.evaluation.pararel import draw_edits, read_relations
 
 COUNTERFACT = {

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.errors import HoldfastError
-from holdfast.memory.evaluation.edit_sets import Edit, EditSet
-from holdfast.memory.evaluation.edits import evaluate_edits, n_gram_entropy
+from holdfast.memory.evaluation.edits import Edit, EditSet, evaluate_edits, n_gram_entropy
 from holdfast.memory.evaluation.probes import EverydayQuestion
 from holdfast.memory.evaluation.result import Measure, write_evaluation
 from holdfast.memory.memory import Memory

@@ -1,25 +1,33 @@
-"""Measure a memory as model editors are measured, by the answers that it really gives.
+"""Published sets of edits: read them, and measure a memory as editors of models are measured.
+
+A case's fields tell the format: CounterFact (Meng et al. 2022, 2202.05262), zsRE as MEND and ROME
+evaluate it (Mitchell et al. 2022, 2110.11309), MQuAKE (Zhong et al. 2023, 2305.14795), or KnowEdit
+(Zhang et al. 2024, 2401.01286). A folder is ParaRel's (Elazar et al. 2021, 2102.01017).
 
 Efficacy: the edit's question gets its answer; generality: other wordings do; locality: neighbours
 get the untouched model's answers, to the letter; portability: questions that need the edit get an
-accepted answer; fluency: how varied the words are that continue a text. Token accuracy under
-teacher forcing does not say what a model answers (Yang et al. 2025, 2502.11177).
+accepted answer; fluency: how varied the words are that continue a text. All by the answers that
+the memory really gives, which token accuracy under teacher forcing does not tell (Yang et al.
+2025, 2502.11177).
 """
 
 from __future__ import annotations
 
+import json
+import logging
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.memory.evaluation.asking import Report, Sides
-from holdfast.memory.evaluation.edit_sets import Edit, EditSet
 from holdfast.memory.evaluation.measure import measured
+from holdfast.memory.evaluation.pararel import COMPLETE, draw_edits
 from holdfast.memory.evaluation.probes import EverydayQuestion
 from holdfast.memory.evaluation.result import VERSION, Measure, MemoryEvaluation
 from holdfast.memory.evaluation.stages import (
@@ -32,8 +40,13 @@ from holdfast.memory.evaluation.stages import (
     unknown,
 )
 from holdfast.memory.memory import Memory, Told
-from holdfast.streams.item import question_key
+from holdfast.streams import Item, Stream, Task
+from holdfast.streams.item import counted, question_key, quoted
 
+logger = logging.getLogger(__name__)
+
+_A_LESSON = 10  # edits in a lesson
+_DRAWN = 200  # edits from ParaRel by default
 #: The rows of the table: measure, label, unit.
 LABELS = (
     ("efficacy", "efficacy: the edit is answered", "share"),
@@ -48,6 +61,202 @@ LABELS = (
     ("everyday_kept", "everyday questions kept", "share"),
     ("everyday_accepted", "  taken for an edit", "share"),
 )
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A fact to teach, and what to ask once it is taught.
+
+    wordings: the question in other words; neighbours: questions whose answers must not change;
+    portability: questions that need the fact, with accepted answers; generation: texts to continue.
+    """
+
+    question: str
+    answer: str
+    wordings: tuple[str, ...] = ()
+    neighbours: tuple[str, ...] = ()
+    portability: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    generation: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class EditSet:
+    """The edits of a source. name: of its format; edits: in order, no question twice."""
+
+    name: str
+    edits: tuple[Edit, ...]
+
+    def stream(self) -> Stream:
+        """The facts as a stream, ten in a task."""
+        items = [Item(edit.question, edit.answer) for edit in self.edits]
+        groups = [items[begin : begin + _A_LESSON] for begin in range(0, len(items), _A_LESSON)]
+        tasks = (Task(str(number), tuple(group)) for number, group in enumerate(groups, start=1))
+        return Stream(tuple(tasks), self.name)
+
+
+def read_edits(path: Path, limit: int | None = None, seed: int = 0) -> EditSet:
+    """Read the edits of a file, or draw edits from ParaRel's folder.
+
+    limit: read so many cases of a file, None for all; draw so many edits, 200 by default; seed: of
+    the draw. Raises HoldfastError for a path that is missing or of no known format, and for a case
+    that is invalid, naming it.
+    """
+    if path.is_dir():
+        try:
+            drawn = draw_edits(path, limit or _DRAWN, seed)
+        except (ValueError, OSError, KeyError) as error:
+            raise HoldfastError(f"{path}: is no folder of ParaRel ({error})") from error
+        return EditSet("ParaRel", _once(path, map(_pararel, drawn)))
+    cases = _cases(path)[:limit]
+    name, read = _format_of(path, cases[0])
+    edits: list[Edit] = []
+    for number, case in enumerate(cases, start=1):
+        try:
+            edits += read(case)
+        except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise HoldfastError(f"{path} case {number}: is no case of {name} ({reason})") from error
+    return EditSet(name, _once(path, edits))
+
+
+def _cases(path: Path) -> list[Values]:
+    """The records of a JSON list, or of JSON lines."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise HoldfastError(f"{path}: no such file; give a set of edits") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise HoldfastError(f"{path}: cannot be read ({error})") from error
+    try:
+        if text.lstrip().startswith("["):
+            values = json.loads(text)
+        else:
+            values = [json.loads(line) for line in text.splitlines() if line.strip()]
+    except ValueError as error:
+        raise HoldfastError(f"{path}: is no JSON ({error})") from None
+    if not values or not all(isinstance(case, dict) for case in values):
+        raise HoldfastError(f"{path}: holds no list of cases")
+    return list(values)
+
+
+def _format_of(path: Path, case: Values) -> tuple[str, Callable[[Values], Iterable[Edit]]]:
+    rewrite = case.get("requested_rewrite")
+    if isinstance(rewrite, dict):
+        return "CounterFact", _counterfact
+    if isinstance(rewrite, list):
+        return "MQuAKE", _mquake
+    if {"src", "rephrase", "loc"} <= case.keys():
+        return "zsRE", _zsre
+    if {"subject", "prompt", "target_new"} <= case.keys():
+        return "KnowEdit", _knowedit
+    keys = ", ".join(case)
+    raise HoldfastError(
+        f"{path}: its cases have {keys:.80}; CounterFact, MQuAKE, zsRE, KnowEdit and the folder of "
+        "ParaRel are known"
+    )
+
+
+def _counterfact(case: Values) -> list[Edit]:
+    rewrite = case["requested_rewrite"]
+    return [
+        Edit(
+            _asked(rewrite["prompt"].format(rewrite["subject"])),
+            _text(rewrite["target_new"]),
+            _all_asked(case.get("paraphrase_prompts")),
+            _all_asked(case.get("neighborhood_prompts")),
+            generation=_all_asked(case.get("generation_prompts")),
+        )
+    ]
+
+
+def _zsre(case: Values) -> list[Edit]:
+    answer = _text(case["alt"]) if case.get("alt") else _texts(case["answers"])[0]
+    loc = case["loc"].removeprefix("nq question: ")
+    neighbour = loc if loc.endswith("?") else f"{loc}?"
+    return [Edit(_asked(case["src"]), answer, _all_asked([case["rephrase"]]), (neighbour,))]
+
+
+def _mquake(case: Values) -> list[Edit]:
+    """An edit for each rewrite; the first one has the case's multi-hop questions."""
+    accepted = (_text(case["new_answer"]), *_texts(case.get("new_answer_alias")))
+    several = tuple((_asked(question), accepted) for question in case["questions"])
+    return [
+        Edit(
+            _asked(rewrite.get("question") or rewrite["prompt"].format(rewrite["subject"])),
+            _text(rewrite["target_new"]),
+            _all_asked(
+                [rewrite["prompt"].format(rewrite["subject"])] if rewrite.get("question") else []
+            ),
+            portability=() if number else several,
+        )
+        for number, rewrite in enumerate(case["requested_rewrite"])
+    ]
+
+
+def _knowedit(case: Values) -> list[Edit]:
+    rephrased = case.get("rephrase") or case.get("rephrase_prompt") or []
+    ported = [probe for kind in (case.get("portability") or {}).values() for probe in kind or ()]
+    local = [probe for kind in (case.get("locality") or {}).values() for probe in kind or ()]
+    return [
+        Edit(
+            _asked(case["prompt"]),
+            _text(case["target_new"]),
+            _all_asked([rephrased] if isinstance(rephrased, str) else rephrased),
+            _all_asked(probe["prompt"] for probe in local),
+            tuple((_asked(probe["prompt"]), _texts(probe["ground_truth"])) for probe in ported),
+        )
+    ]
+
+
+def _pararel(fact: Values) -> Edit:
+    details = fact["details"]
+    near = (*details["others"], *details["untaught"])
+    return Edit(fact["question"], fact["answer"], tuple(details["held_out"]), near)
+
+
+def _asked(text: Any) -> str:
+    """A question unchanged; any other text as a request to complete it."""
+    plain = " ".join(str(text).split())
+    if not plain:
+        raise ValueError("an empty question")
+    return plain if plain.endswith("?") else COMPLETE.format(plain)
+
+
+def _all_asked(texts: Iterable[Any] | None) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_asked(text) for text in texts or ()))
+
+
+def _text(value: Any) -> str:
+    """The text of a target: a string, or ``{"str": text}``."""
+    text = value["str"] if isinstance(value, dict) else value
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError(f"{quoted(str(text))} is no answer")
+    return text.strip()
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    """All texts in nested lists."""
+    if isinstance(values, str):
+        return (values.strip(),) if values.strip() else ()
+    return tuple(text for value in values or () for text in _texts(value))
+
+
+def _once(path: Path, edits: Iterable[Edit]) -> tuple[Edit, ...]:
+    """The first edit of each question; a warning counts the later ones with another answer."""
+    unique: dict[str, Edit] = {}
+    other = []
+    for edit in edits:
+        first = unique.setdefault(question_key(edit.question), edit)
+        other += [edit] if edit.answer != first.answer else []
+    if other:
+        logger.warning(
+            "%s: left out %s with another answer to an earlier one's question, %s for one",
+            path,
+            counted(len(other), "edit"),
+            quoted(other[0].question),
+        )
+    return tuple(unique.values())
 
 
 def evaluate_edits(

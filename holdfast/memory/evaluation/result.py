@@ -152,10 +152,6 @@ def notes(evaluation: MemoryEvaluation) -> list[str]:
 def _with_unit(value: float | None, unit: str) -> str:
     if value is None:
         return "-"
-    if unit == "share":
-        return f"{100 * value:.1f}%"
-    if unit == "change":
-        return f"{100 * value:+.2f}%"
     if unit == "bytes":
         return f"{value / 1e6:,.2f} MB"
-    return f"{value:.3f}"
+    return {"share": "{:.1%}", "change": "{:+.2%}", "number": "{:.3f}"}[unit].format(value)
