@@ -25,20 +25,12 @@ from typing import Any
 
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
+from holdfast.memory.evaluation import stages
 from holdfast.memory.evaluation.asking import Report, Sides
 from holdfast.memory.evaluation.measure import measured
 from holdfast.memory.evaluation.pararel import COMPLETE, draw_edits
 from holdfast.memory.evaluation.probes import EverydayQuestion
 from holdfast.memory.evaluation.result import VERSION, Measure, MemoryEvaluation
-from holdfast.memory.evaluation.stages import (
-    StageResult,
-    Stages,
-    exactly,
-    generated,
-    kept,
-    texts,
-    unknown,
-)
 from holdfast.memory.memory import Memory, Told
 from holdfast.streams import Item, Stream, Task
 from holdfast.streams.item import counted, question_key, quoted
@@ -291,7 +283,9 @@ def _check_taught(memory: Memory, edited: EditSet) -> None:
             )
 
 
-def _stages(sides: Sides, edits: Sequence[Edit], everyday: Sequence[EverydayQuestion]) -> Stages:
+def _stages(
+    sides: Sides, edits: Sequence[Edit], everyday: Sequence[EverydayQuestion]
+) -> stages.Stages:
     numbered = [(edit, sides.place(edit.question)) for edit in edits]
     taught = [(edit.question, [edit.answer], place) for edit, place in numbered]
     wordings = [(text, [edit.answer], place) for edit, place in numbered for text in edit.wordings]
@@ -299,21 +293,21 @@ def _stages(sides: Sides, edits: Sequence[Edit], everyday: Sequence[EverydayQues
     ported = [(*asked, place) for edit, place in numbered for asked in edit.portability]
     generation = list(dict.fromkeys(text for edit in edits for text in edit.generation))
     return {
-        "efficacy": partial(exactly, sides, "efficacy", taught),
-        "generality": partial(exactly, sides, "generality", wordings),
-        "locality": partial(unknown, sides, "neighbours", neighbours),
-        "portability": partial(generated, sides, "portability", ported),
+        "efficacy": partial(stages.exactly, sides, "efficacy", taught),
+        "generality": partial(stages.exactly, sides, "generality", wordings),
+        "locality": partial(stages.unknown, sides, "neighbours", neighbours),
+        "portability": partial(stages.generated, sides, "portability", ported),
         "fluency": partial(_fluency, sides, generation),
-        "everyday": partial(kept, sides, everyday),
+        "everyday": partial(stages.kept, sides, everyday),
     }
 
 
-def _fluency(sides: Sides, prompts: Sequence[str], report: Report) -> StageResult:
+def _fluency(sides: Sides, prompts: Sequence[str], report: Report) -> stages.StageResult:
     """Mean n-gram entropy of the memory's continuations of texts, and of the untouched model's."""
     if not prompts:
         return {}, []
     answers = sides.memory(prompts, report)
-    replies = {"fluency": texts(answers), "fluency_untouched": sides.untouched(prompts)}
+    replies = {"fluency": stages.texts(answers), "fluency_untouched": sides.untouched(prompts)}
     return {
         name: Measure(len(prompts), sum(map(n_gram_entropy, side)) / len(side))
         for name, side in replies.items()

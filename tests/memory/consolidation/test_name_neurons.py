@@ -111,18 +111,6 @@ def _from(model: Any, mlps: list[str], begin: int) -> Iterator[None]:
             handle.remove()
 
 
-def test_it_learns_the_facts() -> None:
-    """From the untouched model on, a name for each."""
-    reader = reader_of()
-    facts = [replace(fact, name=number) for number, fact in enumerate(facts_for(reader))]
-    neurons = detectors_of_names(reader, gated_mlps(reader.model), facts, [], [], [])
-    neurons = {name: tensor.double() for name, tensor in neurons.items()}
-    settings = replace(SETTINGS, lr=1.0, varied=0.0, facts=5, least=40)
-    run = NeuronRehearsal(reader, facts, neurons, settings, 5)
-    losses = [run.advance() for _ in range(40)]
-    assert losses[-1] < 0.6 * losses[0]
-
-
 def test_a_run_goes_on_from_its_state_to_the_same_bits() -> None:
     reader = reader_of()
     whole, first = run_of(reader, SETTINGS), run_of(reader, SETTINGS)
