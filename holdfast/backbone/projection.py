@@ -98,7 +98,7 @@ class Projection:
         self._teacher_hidden = teacher_hidden
         self._targets = targets
         self._shard = shard
-        self.tokens = len(targets) if shard is None else shard.tokens()
+        self.tokens = len(targets) if shard is None else sum(shard.lengths)
         vocabulary = int(backbone.head.weight.shape[0])
         self._chunk = tokens_at_once(hidden.device.type, vocabulary, logits_at_once)
 

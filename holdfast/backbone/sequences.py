@@ -37,10 +37,6 @@ class BatchShard:
         """From the indices of the whole minibatch, those of this process's sequences."""
         return [indices[place] for place in self.chosen]
 
-    def tokens(self) -> int:
-        """Predicted tokens of the whole minibatch."""
-        return sum(self.lengths)
-
 
 @dataclass(frozen=True)
 class Batch:

@@ -34,14 +34,14 @@ def read_batches(path: Path) -> tuple[Task, ...]:
     asked: defaultdict[str, QuestionRegistry] = defaultdict(QuestionRegistry)
     for place, raw in lines_of(content):
         try:
-            row = row_of(place, json_object(raw))
-            if row.task is None:
+            item, task = row_of(json_object(raw))
+            if task is None:
                 raise HoldfastError('"task" is missing; each fact of a memory names its batch')
-            check_wording(row.item)
+            check_wording(item)
         except HoldfastError as error:
             raise HoldfastError(f"{path} {place}: {error}") from None
-        asked[row.task].add(row.item, f"{path} {place}")
-        batches[row.task].append(row.item)
+        asked[task].add(item, f"{path} {place}")
+        batches[task].append(item)
     return tuple(Task(name, tuple(items)) for name, items in batches.items())
 
 

@@ -63,15 +63,6 @@ def reading(path: Path, kind: str) -> Iterator[None]:
         ) from error
 
 
-@dataclass(frozen=True)
-class Row:
-    """An item, its place in the source (``line 7``), and its task's name if the row gives one."""
-
-    place: str
-    item: Item
-    task: str | None
-
-
 def stream_of(
     source: str,
     records: Iterable[tuple[str, Record]],
@@ -95,13 +86,14 @@ def stream_of(
     rows = _rows(source, records, parse, columns, skip_blank)
     if not rows:
         raise HoldfastError(f"{source}: holds no facts; give a question and its answer")
-    has_tasks = rows[0].task is not None
-    for row in rows:
-        if (row.task is not None) != has_tasks:
-            with_task, without = (rows[0], row) if has_tasks else (row, rows[0])
+    first_place, _, first_task = rows[0]
+    has_tasks = first_task is not None
+    for place, _, task in rows:
+        if (task is not None) != has_tasks:
+            with_task, without = (first_place, place) if has_tasks else (place, first_place)
             raise HoldfastError(
-                f'{source} {row.place}: {with_task.place} names a "task" and {without.place} does '
-                "not; give every one a task, or none"
+                f'{source} {place}: {with_task} names a "task" and {without} does not; give every '
+                "one a task, or none"
             )
     if items_per_task is not None and items_per_task < 1:
         raise HoldfastError(f"{source}: items_per_task = {items_per_task}; use 1 or more")
@@ -112,8 +104,8 @@ def stream_of(
         )
     size = items_per_task or len(rows)
     tasks: dict[str, list[Item]] = {}
-    for index, row in enumerate(rows):
-        tasks.setdefault(row.task or str(index // size + 1), []).append(row.item)
+    for index, (_, item, task) in enumerate(rows):
+        tasks.setdefault(task or str(index // size + 1), []).append(item)
     grouped = tuple(Task(name, tuple(items)) for name, items in tasks.items())
     return Stream(grouped, name, repeats=columns.corrections)
 
@@ -124,8 +116,9 @@ def _rows(
     parse: Callable[[Record], Mapping[str, Any]],
     columns: Columns,
     skip_blank: bool,
-) -> list[Row]:
-    rows: list[Row] = []
+) -> list[tuple[str, Item, str | None]]:
+    """The place, item and task of each record."""
+    rows: list[tuple[str, Item, str | None]] = []
     keys: set[str] = set()
     wrong: list[tuple[str, str]] = []  # place, reason
     questions: dict[str | None, QuestionRegistry] = defaultdict(QuestionRegistry)
@@ -136,9 +129,9 @@ def _rows(
                 continue
             names = known_names(list(given), columns)
             keys.update(names)
-            row = row_of(place, dict(zip(names, given.values(), strict=True)), columns)
-            questions[row.task if columns.corrections else None].add(row.item, f"{source} {place}")
-            rows.append(row)
+            item, task = row_of(dict(zip(names, given.values(), strict=True)), columns)
+            questions[task if columns.corrections else None].add(item, f"{source} {place}")
+            rows.append((place, item, task))
         except HoldfastError as error:
             wrong.append((place, str(error).removeprefix(f"{source} {place}: ")))
     if wrong:
@@ -199,13 +192,13 @@ def known_names(names: Sequence[str], columns: Columns) -> list[str]:
     return heads
 
 
-def row_of(place: str, record: Mapping[str, Any], columns: Columns = NAMED_AS_KEYS) -> Row:
-    """Build a row from the values of :data:`KEYS`; other keys go to the details.
+def row_of(record: Mapping[str, Any], columns: Columns = NAMED_AS_KEYS) -> tuple[Item, str | None]:
+    """The item in the values of :data:`KEYS`, and its task's name; other keys are details.
 
     A pair of :data:`PAIRS`, or the ``messages`` of a chat with one question and one answer, may
     replace ``question`` and ``answer``. In a list of answers, all but the first are aliases.
-    Raises HoldfastError, without the place, for a missing column or key, a chat of another form,
-    values of the wrong type, and whatever :class:`Item` refuses.
+    Raises HoldfastError for a missing column or key, a chat of another form, values of the wrong
+    type, and whatever :class:`Item` refuses.
     """
     rest = dict(record)
     values: dict[str, Any] = {}
@@ -236,7 +229,7 @@ def row_of(place: str, record: Mapping[str, Any], columns: Columns = NAMED_AS_KE
     if not isinstance(details, dict):
         raise HoldfastError(f'"details" is {details!r:.60}; write an object, or leave it out')
     item = Item(values["question"], answer, aliases, _label("id", values), {**rest, **details})
-    return Row(place, item, _label("task", values))
+    return item, _label("task", values)
 
 
 def _pair(rest: dict[str, Any]) -> dict[str, Any]:
