@@ -1,4 +1,4 @@
-"""`holdfast doctor`: what this machine can run, and what a run would take."""
+"""`holdfast doctor`: what this machine can run, and a run would take; `holdfast check-plugin`."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from holdfast.cli.fetch import fetch_backbone
 from holdfast.cli.printing import say
 from holdfast.cli.progress import loading
 from holdfast.cli.run import configuration, dataset_of
+from holdfast.cli.verbs import Overrides
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -332,3 +333,25 @@ def _size(count: float) -> str:
         if count >= factor:
             return f"{count / factor:,.{1 if count < 100 * factor else 0}f} {unit}"
     return f"{count / 2**10:,.0f} KiB"
+
+
+def check_plugin(
+    name: Annotated[str, Argument(metavar="NAME", help="As a method's tag has it.")],
+    overrides: Overrides = None,
+) -> None:
+    """Learn three short tasks with a mechanism, and check the contract that all have to keep.
+
+    Exit status 1 if it breaks the contract.
+    """  # fmt: skip
+    with loading():
+        from holdfast.learning.mechanism_check import check_mechanism
+
+    broken = False
+    for finding in check_mechanism(name, overrides or []):
+        if finding.kept:
+            print(f"kept    {finding.promise}", flush=True)
+        else:
+            broken = True
+            print(f"BROKEN  {finding.promise}; {finding.why}", flush=True)
+    if broken:
+        raise typer.Exit(1)

@@ -23,21 +23,18 @@ try:
     from holdfast.cli.analyse import analyse, report
     from holdfast.cli.ask import ask
     from holdfast.cli.capability import capability
-    from holdfast.cli.check_plugin import check_plugin
-    from holdfast.cli.consolidate import consolidate
     from holdfast.cli.demo import demo
     from holdfast.cli.diff import diff
-    from holdfast.cli.doctor import doctor
+    from holdfast.cli.doctor import check_plugin, doctor
     from holdfast.cli.evaluate import evaluate, evaluate_edits
     from holdfast.cli.export import export
     from holdfast.cli.fetch import fetch
     from holdfast.cli.forget import forget
-    from holdfast.cli.items import items
     from holdfast.cli.learn import learn
-    from holdfast.cli.lessons import lessons
+    from holdfast.cli.lessons import consolidate, lessons
+    from holdfast.cli.one_run import items, shares
     from holdfast.cli.run import recipes, run
     from holdfast.cli.serve import mcp, serve
-    from holdfast.cli.shares import shares
     from holdfast.cli.sharing import merge, pull, push
     from holdfast.cli.stream import convert, inspect, symbol_qa
     from holdfast.cli.study import search, suite

@@ -14,7 +14,6 @@ import os
 import resource
 import runpy
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -38,7 +37,7 @@ ADDRESS = "HOLDFAST_TEST_LESSONS"  # of the environment of a server: where it as
 class Served:
     """A server. url: without a path; key: what it printed, if any; errors: what it says there."""
 
-    process: Forked | subprocess.Popen[str]
+    process: Forked
     lessons: ForkedLessons
     url: str
     key: str | None
@@ -75,36 +74,22 @@ class Served:
 
 @contextmanager
 def serving(
-    memory: Path, *options: str, anew: bool = False, lesson: str = "holdfast", **environment: str
+    memory: Path, *options: str, lesson: str = "holdfast", **environment: str
 ) -> Iterator[Served]:
     """Serve a memory until the block ends; the server and its lesson are killed then.
 
-    anew: by an interpreter of its own, as users start it, which takes some seconds to import; so
-    does each of its lessons then. lesson: the module that each lesson runs otherwise.
+    lesson: the module that each lesson runs.
     """
-    arguments = ["serve", str(memory), "--port", "0", *options]
     lessons = ForkedLessons(lesson)
-    environment = {**os.environ, **environment, ADDRESS: str(lessons.listener.address)}
-    process: Forked | subprocess.Popen[str]
     with tempfile.TemporaryFile("w+") as errors:
-        if anew:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "holdfast", *arguments],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-            )
-        else:
-            process = Forked(
-                arguments,
-                module="tests.serving.served",
-                environment=environment,
-                path=[ROOT],
-                stdout="pipe",
-                stderr=errors,
-            )
+        process = Forked(
+            ["serve", memory, "--port", "0", *options],
+            module="tests.serving.served",
+            environment={**os.environ, **environment, ADDRESS: str(lessons.listener.address)},
+            path=[ROOT],
+            stdout="pipe",
+            stderr=errors,
+        )
         try:
             assert process.stdout is not None
             page = process.stdout.readline().strip().removeprefix("page: ")

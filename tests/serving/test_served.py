@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -303,9 +305,11 @@ def test_a_key_where_others_can_ask(place: Path) -> None:
 
 
 def test_ctrl_c_ends_a_server_as_users_start_it(place: Path) -> None:
-    with serving(place, anew=True) as server:
-        server.process.send_signal(signal.SIGINT)
-        assert server.process.wait(timeout=120) == 0
+    command = [sys.executable, "-m", "holdfast", "serve", str(place), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None and server.stdout.readline().startswith("page: ")
+        server.send_signal(signal.SIGINT)
+        assert server.wait(timeout=120) == 0
 
 
 MISTAKES = [
