@@ -10,7 +10,7 @@ import hmac
 from collections.abc import Collection
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
@@ -100,9 +100,8 @@ class Guard:
         """Refuse requests from pages of other sites, except links from there to open paths."""
         origin = headers.get("origin")
         if origin is not None:
-            netloc = _split(origin).netloc
-            is_own = netloc.lower() == headers.get("host", "").lower()
-            if not is_own and _name(netloc) not in self.proxied:
+            host = origin.partition("://")[2].lower()
+            if host != headers.get("host", "").lower() and _name(host) not in self.proxied:
                 raise RefusalError(403, f"a page of {origin!r:.80} may not ask", "origin")
         linked = path in self.open_paths and headers.get("sec-fetch-mode") == "navigate"
         if headers.get("sec-fetch-site") in ("cross-site", "same-site") and not linked:
@@ -135,17 +134,12 @@ async def _body(headers: Headers, receive: Receive) -> bytes | None:
     return bytes(body)
 
 
-def _split(url: str) -> SplitResult:
-    """The parts of a URL; all are empty if it is invalid."""
-    try:
-        return urlsplit(url)
-    except ValueError:
-        return SplitResult("", "", "", "", "")
-
-
 def _name(host: str) -> str:
     """The host without its port and without a final dot: ``[::1]:80`` gives ``::1``."""
-    return (_split(f"//{host}").hostname or "").rstrip(".")
+    try:
+        return (urlsplit(f"//{host}").hostname or "").rstrip(".")
+    except ValueError:
+        return ""
 
 
 class Connection(H11Protocol):
