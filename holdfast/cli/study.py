@@ -391,6 +391,5 @@ def executor(
         return SlurmExecutor(place / "slurm", slurm, workers=workers, threads=threads or 1)
     from holdfast.studies.local import LocalExecutor, usable_gpus
 
-    if device != "cpu" and (gpus := usable_gpus()):
-        return LocalExecutor(workers, devices=gpus, workers_per_gpu=per_gpu, threads=threads)
-    return LocalExecutor(workers, threads=threads)
+    gpus = [] if device == "cpu" else usable_gpus()
+    return LocalExecutor(workers, devices=gpus, workers_per_gpu=per_gpu, threads=threads)

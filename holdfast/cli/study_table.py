@@ -16,8 +16,7 @@ from rich.text import Text
 from holdfast.cli.printing import SafeConsole
 from holdfast.cli.progress import counting
 from holdfast.learning.task_lines import Clock, Pace, duration
-from holdfast.studies.cell import Cell, Outcome
-from holdfast.studies.executor import Watch
+from holdfast.studies.executor import Cell, Outcome, Watch
 
 _RUNNING = 16  # rows; further running cells are only counted
 _FAILED = 4

@@ -258,13 +258,15 @@ def setting_value(text: str) -> Any:
         value = yaml.safe_load(text) if text else ""
     except yaml.YAMLError:
         return text
-    if isinstance(value, str):
-        # YAML 1.1 reads 1e-3 as text because its mantissa has no dot.
-        try:
-            return float(value)
-        except ValueError:
-            return value
-    return value
+    return number_or_itself(value)
+
+
+def number_or_itself(value: Any) -> Any:
+    """The number that a text is, else the value: YAML 1.1 reads 1e-3, without a dot, as text."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 def _first_problem(kind: type[Config], error: ValidationError) -> str:

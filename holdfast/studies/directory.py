@@ -17,8 +17,7 @@ from holdfast.learning.trajectory import Trajectory
 from holdfast.results import RecallMatrix
 from holdfast.results.record import Description, completed_in
 from holdfast.streams import Stream
-from holdfast.studies.cell import Cell, Outcome
-from holdfast.studies.executor import Executor, Watch
+from holdfast.studies.executor import Cell, Executor, Outcome, Watch
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What all executors share: their interface, the progress of a cell, and the loop that runs cells.
+"""Cells, and what all executors of them share: messages, the progress of a cell, the loop.
 
 A worker reports its progress in messages, JSON objects with their kind in ``told``:
 
@@ -15,16 +15,67 @@ import socket
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.config import sha256_of
 from holdfast.core.files import make_folder, read_bytes, write_text_atomically
-from holdfast.studies.cell import Cell, Outcome
+from holdfast.learning.config import RunConfig
 
 Message = Mapping[str, Any]
 LAST = ("finished", "lost", "again")  # kinds that end the messages on a cell
+RETRIES = 2  # how often a cell begins again after its worker was lost
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One trajectory to be advanced to one horizon.
+
+    candidate: the name of its settings without the seed, for tables; horizon: tasks to learn;
+    tracker: the experiment tracker that its worker reports to; group: of its run there.
+    """
+
+    candidate: str
+    config: RunConfig
+    horizon: int
+    tracker: str | None = None
+    group: str | None = None
+
+    @property
+    def key(self) -> str:
+        """The directory name of its trajectory; cells that differ only in the horizon share it.
+
+        The key covers only settings known before anything is loaded; the trajectory itself refuses
+        a directory with other settings, weights or tasks.
+        """
+        config = self.config
+        identity = {
+            "numbers": config.numbers(),
+            "stream": config.stream.model_dump(mode="json", exclude={"tasks"}),
+            "backbone": config.backbone.name,
+            "revision": config.backbone.revision,
+        }
+        return f"{config.method}-{config.seed}-{sha256_of(identity)[:12]}"
+
+    def directory(self, store: Path) -> Path:
+        return store / self.key
+
+
+def with_tracker(tracker: str | None, study: Path, cells: Sequence[Cell]) -> list[Cell]:
+    """The cells with this tracker, in a group with the name of the study's directory."""
+    group = study.resolve().name if tracker else None
+    return [replace(cell, tracker=tracker, group=group) for cell in cells]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a cell. learned: number of tasks learned by this call; error: why it failed."""
+
+    cell: Cell
+    learned: int
+    seconds: float
+    error: str | None = None
 
 
 class Watch:
@@ -54,7 +105,7 @@ class Executor(Protocol):
 
         Cells start in the order given; those of one trajectory run one after another. A cell that
         fails has an outcome with an error and does not stop the others. A lost worker costs at most
-        the task in progress: its cell is retried, up to ``retries`` times. Raises HoldfastError
+        the task in progress: its cell is retried, up to ``RETRIES`` times. Raises HoldfastError
         when no cell can be advanced at all. Closing the iterator (and Ctrl-C) ends the workers;
         only committed tasks remain.
         """
@@ -112,11 +163,8 @@ class Job:
             },
         }
 
-    def hears(self, message: Message, retries: int, watch: Watch) -> bool:
-        """Process a message of its worker; return whether it was the last one.
-
-        After the last one ``outcome`` is set, unless the cell has to begin again.
-        """
+    def hears(self, message: Message, watch: Watch) -> None:
+        """Process a message of its worker; if it is the last, set the outcome unless it retries."""
         kind = message["told"]
         if kind == "begins":
             self.began = self.began or time.perf_counter()
@@ -137,21 +185,19 @@ class Job:
                 self.reached = message["horizon"]
             self._ends(message["error"])
         elif kind == "lost":
-            self._lost(message["how"], message["words"], retries, watch)
+            self._lost(message["how"], message["words"], watch)
         elif "text" in message:
             watch.event(self.cell, message["text"])
-        return kind in LAST
 
-    def _lost(self, how: str, words: str, retries: int, watch: Watch) -> None:
+    def _lost(self, how: str, words: str, watch: Watch) -> None:
         """how: the way the worker ended; words: the end of its output."""
         self.losses += 1
-        if self.losses <= retries:
+        if self.losses <= RETRIES:
             watch.event(self.cell, f"lost its worker ({how}); begins again where it stood")
             return
         watch.event(self.cell, f"lost its worker ({how}); given up")
-        times = "once" if self.losses == 1 else f"{self.losses} times"
         output = f"; it said last: {words}" if words else ""
-        self._ends(f"lost its worker {times}, the last time {how}{output}")
+        self._ends(f"lost its worker {self.losses} times, the last time {how}{output}")
 
     def _ends(self, error: str | None) -> None:
         seconds = 0.0 if self.began is None else time.perf_counter() - self.began
@@ -159,7 +205,7 @@ class Job:
 
 
 def run_jobs(
-    waiting: list[Job], running: list[Job], workers: Workers, retries: int, watch: Watch
+    waiting: list[Job], running: list[Job], workers: Workers, watch: Watch
 ) -> Iterator[Outcome]:
     """Yield each job's outcome as it finishes; always end the workers."""
     try:
@@ -168,12 +214,14 @@ def run_jobs(
                 waiting.remove(job)
                 running.append(job)
             for job, message in workers.messages():
-                if job.hears(message, retries, watch):
-                    running.remove(job)
-                    if job.outcome is None:
-                        waiting.insert(0, job)
-                    else:
-                        yield job.outcome
+                job.hears(message, watch)
+                if message["told"] not in LAST:
+                    continue
+                running.remove(job)
+                if job.outcome is None:
+                    waiting.insert(0, job)
+                else:
+                    yield job.outcome
     finally:
         workers.end()
 
@@ -189,16 +237,7 @@ def due(waiting: Iterable[Job], running: Iterable[Job]) -> list[Job]:
     return free
 
 
-def check_counts(retries: int, **counts: int | None) -> None:
-    """Raise HoldfastError for negative retries or a count below 1; None is not checked."""
-    for name, number in counts.items():
-        if number is not None and number < 1:
-            raise HoldfastError(f"{name} is {number}; it must be at least 1")
-    if retries < 0:
-        raise HoldfastError(f"retries is {retries}; it must be at least 0")
-
-
-def environment(threads: int, device: str | None) -> dict[str, str]:
+def environment(threads: int, device: str | None = None) -> dict[str, str]:
     """The environment variables that a worker needs before it imports torch."""
     # OpenMP and MKL each fall back to the other's variable, so set both.
     variables = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
@@ -215,9 +254,10 @@ def store_mark(store: Path) -> str:
     return read_bytes(path).decode()
 
 
-def unseen(store: str, mark: str) -> str | None:
-    """Why this node must not learn into the store whose id is ``mark``; None if it may."""
-    path = Path(store, ".store")
+def unseen(order: Mapping[str, Any], mark: str) -> str | None:
+    """Why this node must not learn into an order's store, whose id is ``mark``; None if it may."""
+    store = Path(order["directory"]).parent
+    path = store / ".store"
     if path.is_file() and path.read_text(encoding="utf-8") == mark:
         return None
     return (

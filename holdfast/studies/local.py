@@ -10,13 +10,14 @@ from pathlib import Path
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import make_folder
-from holdfast.studies.cell import Cell, Outcome
 from holdfast.studies.executor import (
     LAST,
+    RETRIES,
+    Cell,
     Job,
     Message,
+    Outcome,
     Watch,
-    check_counts,
     environment,
     run_jobs,
 )
@@ -27,50 +28,37 @@ class LocalExecutor:
     """An executor whose workers are processes on this machine, each reused for many cells.
 
     workers: how many at once; None: one, or with ``devices`` as many as fit; devices: the GPUs, as
-    in ``CUDA_VISIBLE_DEVICES``, with at most ``workers_per_gpu`` workers each; retries: how often a
-    cell is retried after its worker died; threads: of each worker; None: one on the CPU, an equal
-    share of the cores with GPUs. Rounding depends on the number of threads: with one, results do
-    not depend on the number of workers, and more workers use the cores better than more threads.
-    Raises HoldfastError when there would be no worker, or more than fit on the GPUs.
+    in ``CUDA_VISIBLE_DEVICES``, with at most ``workers_per_gpu`` workers each; none for the CPU;
+    threads: of each worker; None: one on the CPU, an equal share of the cores with GPUs.
+    Rounding depends on the number of threads: with one, results do not depend on the number of
+    workers, and more workers use the cores better than more threads.
+    Raises HoldfastError for more workers than fit on the GPUs.
     """
 
     def __init__(
         self,
         workers: int | None = None,
         *,
-        devices: Sequence[str] | None = None,
+        devices: Sequence[str] = (),
         workers_per_gpu: int = 1,
-        retries: int = 2,
         threads: int | None = None,
     ) -> None:
-        check_counts(retries, workers=workers, workers_per_gpu=workers_per_gpu, threads=threads)
-        if devices is None:
-            places: list[str | None] = [None] * (workers or 1)
-        elif not devices:
-            raise HoldfastError("devices is empty; name a GPU, or leave it out")
-        else:
-            room = [*devices] * workers_per_gpu
-            if workers is not None and workers > len(room):
-                raise HoldfastError(
-                    f"{workers} workers on {len(devices)} GPUs of {workers_per_gpu} each; give at "
-                    f"most {len(room)}, or more workers a GPU"
-                )
-            places = [*room[:workers]]  # fewer workers than fit are spread over all GPUs
-        share = 1 if devices is None else max(1, usable_cores() // len(places))
-        self._environments = [environment(threads or share, device) for device in places]
-        self._retries = retries
+        places: list[str | None] = [*devices] * workers_per_gpu or [None] * (workers or 1)
+        if workers is not None and workers > len(places):
+            raise HoldfastError(
+                f"{workers} workers on {len(devices)} GPUs of {workers_per_gpu} each; give at "
+                f"most {len(places)}, or more workers a GPU"
+            )
+        places = places[:workers]  # fewer workers than fit are spread over all GPUs
+        share = max(1, usable_cores() // len(places)) if devices else 1
+        self._environments = [environment(threads or share, place) for place in places]
 
     def map(self, cells: Sequence[Cell], store: Path, watch: Watch) -> Iterator[Outcome]:
-        """Yield the outcome of each cell as it finishes.
-
-        Raises HoldfastError when no worker can be started.
-        See :class:`~holdfast.studies.executor.Executor`.
-        """
         make_folder(store)
         jobs = [Job(cell, cell.directory(store)) for cell in cells]
         trajectories = len({job.directory for job in jobs})
         places = [_Place(variables) for variables in self._environments[:trajectories]]
-        return run_jobs(jobs, [], _LocalWorkers(places, self._retries), self._retries, watch)
+        return run_jobs(jobs, [], _LocalWorkers(places), watch)
 
 
 @dataclass(eq=False)
@@ -84,9 +72,8 @@ class _Place:
 
 
 class _LocalWorkers:
-    def __init__(self, places: list[_Place], retries: int) -> None:
+    def __init__(self, places: list[_Place]) -> None:
         self._places = places
-        self._retries = retries
 
     def start(self, due: list[Job]) -> list[Job]:
         free = [place for place in self._places if place.job is None]
@@ -111,7 +98,7 @@ class _LocalWorkers:
     def _never_began(self, place: _Place, lost: Message) -> Message:
         """The message for a worker that died while loading its libraries: its cell begins again."""
         place.failures += 1
-        if place.failures <= self._retries:
+        if place.failures <= RETRIES:
             return {"told": "again"}
         self._places.remove(place)
         if not self._places:

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import HoldfastError, reason_of
-from holdfast.studies.cell import Cell, Outcome
 from holdfast.studies.executor import (
     LAST,
+    Cell,
     Job,
     Message,
+    Outcome,
     Watch,
-    check_counts,
     environment,
     run_jobs,
     store_mark,
@@ -44,11 +44,9 @@ class RayExecutor:
     else a local Ray started by this process. All nodes must see the store under the same path and
     have holdfast installed. workers: the most cells at once, None for as many as the cluster has
     resources for; threads: of each worker, which reserves as many CPUs; workers_per_gpu: if the
-    cluster has GPUs, each cell reserves 1 / workers_per_gpu of one; retries: how often a cell is
-    retried after its worker or node was lost.
+    cluster has GPUs, each cell reserves 1 / workers_per_gpu of one.
 
-    Raises HoldfastError when there would be no worker, Ray is not installed, or no cluster
-    answers at the address.
+    Raises HoldfastError when Ray is not installed, or no cluster answers at the address.
     """
 
     def __init__(
@@ -58,44 +56,38 @@ class RayExecutor:
         workers: int | None = None,
         workers_per_gpu: int = 1,
         threads: int = 1,
-        retries: int = 2,
     ) -> None:
-        check_counts(retries, workers=workers, workers_per_gpu=workers_per_gpu, threads=threads)
         self._ray = _connected(address)
         self._workers = workers
-        self._retries = retries
-        self._environment = environment(threads, device=None)
+        self._environment = environment(threads)
         gpus = self._ray.cluster_resources().get("GPU", 0)
-        self._resources = {"num_cpus": threads, "num_gpus": 1 / workers_per_gpu if gpus else 0}
+        self._task = self._ray.remote(
+            num_cpus=threads,
+            num_gpus=1 / workers_per_gpu if gpus else 0,
+            num_returns="streaming",
+            max_retries=0,
+        )(learn)
 
     def map(self, cells: Sequence[Cell], store: Path, watch: Watch) -> Iterator[Outcome]:
-        """Yield the outcome of each cell as it finishes.
-
-        See :class:`~holdfast.studies.executor.Executor`.
-        """
         store = store.absolute()
-        options = {**self._resources, "num_returns": "streaming", "max_retries": 0}
-        arguments = (self._environment, str(store), store_mark(store))
         jobs = [Job(cell, cell.directory(store)) for cell in cells]
-        workers = _RayWorkers(self._ray, options, arguments, self._workers)
-        return run_jobs(jobs, [], workers, self._retries, watch)
+        arguments = (self._environment, store_mark(store))
+        workers = _RayWorkers(self._ray, self._task, arguments, self._workers)
+        return run_jobs(jobs, [], workers, watch)
 
 
 class _RayWorkers:
-    """options: of Ray for each call of ``learn``; arguments: those after the order."""
+    """task: ``learn`` on a node; arguments: those after the order; most: cells at once."""
 
-    def __init__(
-        self, ray: Any, options: Mapping[str, Any], arguments: tuple[Any, ...], most: int | None
-    ) -> None:
-        self._ray, self._options, self._arguments, self._most = ray, options, arguments, most
-        self._task = ray.remote(learn)
+    def __init__(self, ray: Any, task: Any, arguments: tuple[Any, ...], most: int | None) -> None:
+        self._ray, self._task, self._arguments, self._most = ray, task, arguments, most
         self._running: dict[Any, Job] = {}  # Ray's generator of a worker's messages -> its job
 
     def start(self, due: list[Job]) -> list[Job]:
         if self._most is not None:
             due = due[: self._most - len(self._running)]
         for job in due:
-            task = self._task.options(**self._options, name=job.cell.key)
+            task = self._task.options(name=job.cell.key)
             self._running[task.remote(job.order(), *self._arguments)] = job
         return due
 
@@ -123,11 +115,9 @@ class _RayWorkers:
             self._ray.cancel(generator, force=True)
 
 
-def learn(
-    order: Mapping[str, Any], environment: Mapping[str, str], store: str, mark: str
-) -> Iterator[Message]:
+def learn(order: Mapping[str, Any], environment: Mapping[str, str], mark: str) -> Iterator[Message]:
     """Advance a cell by a worker process on this node; yield the worker's messages. Run by Ray."""
-    error = unseen(store, mark)
+    error = unseen(order, mark)
     if error is not None:
         yield {"told": "finished", "horizon": None, "error": error}
         return

@@ -20,14 +20,11 @@ from holdfast.learning.config import RunConfig
 from holdfast.learning.method import parse_method
 from holdfast.learning.stream import stream_of
 from holdfast.results import final
+from holdfast.results.metrics import DECIMALS
 from holdfast.results.record import Description, task_seconds
-from holdfast.streams import Stream
-from holdfast.studies.cell import Cell, Outcome, with_tracker
 from holdfast.studies.directory import advance, lock_study, measured, write_table
-from holdfast.studies.executor import Executor, Watch
-from holdfast.studies.halving import rank, score, survivors
-from holdfast.studies.recipe import SearchRecipe
-from holdfast.studies.space import Candidate
+from holdfast.studies.executor import Cell, Executor, Outcome, Watch, with_tracker
+from holdfast.studies.recipe import Candidate, SearchRecipe
 
 SEEDS = (41, 42, 43)  # of the paper's final runs
 
@@ -51,8 +48,32 @@ class Standing:
     @property
     def deviation(self) -> float | None:
         """The standard deviation (n - 1) of the score over seeds; None with fewer than two."""
-        finals = _whole(self.finals)
-        return statistics.stdev(finals) if finals and len(finals) > 1 else None
+        finals = [value for value in self.finals if value is not None]
+        return statistics.stdev(finals) if len(finals) == len(self.finals) > 1 else None
+
+
+def score(finals: Sequence[float | None]) -> float | None:
+    """The mean over seeds of final retention, exactly independent of the order of the seeds.
+
+    finals: one for each seed, None if it failed. None if one failed: the mean over fewer seeds is
+    not comparable.
+    Source: eq. search-score.
+    """
+    values = [value for value in finals if value is not None]
+    return math.fsum(values) / len(values) if len(values) == len(finals) else None
+
+
+def rank(scores: Mapping[str, float | None]) -> list[str]:
+    """The names of candidates from best to worst, those without a score last.
+
+    scores: in the order in which the space enumerates the candidates, which decides ties.
+    """
+
+    def failed_last(name: str) -> float:
+        value = scores[name]  # equal means may differ by their rounding
+        return math.inf if value is None else -round(value, DECIMALS)
+
+    return sorted(scores, key=failed_last)  # stable, so ties keep their order
 
 
 class Search:
@@ -62,8 +83,8 @@ class Search:
     settings of all candidates; store: the directory of the trajectories, None for ``cells`` in the
     study's directory; several studies may share one.
 
-    Raises HoldfastError for a setting that does not exist, an override of a searched setting, or a
-    horizon beyond the stream.
+    Raises HoldfastError for a setting that does not exist, an override of a searched setting,
+    candidates that learn the same, or a horizon beyond the stream.
     """
 
     def __init__(
@@ -97,7 +118,7 @@ class Search:
         self._check_distinct()
         first = self._configs[self.candidates[0].name][0]
         self.device = first.backbone.device  # of all candidates
-        self.stream: Stream = stream_of(first)
+        self.stream = stream_of(first)
         last = recipe.schedule.horizons[-1]
         if last > len(self.stream.tasks):
             raise HoldfastError(
@@ -106,7 +127,6 @@ class Search:
             )
 
     def _check_distinct(self) -> None:
-        """Raise HoldfastError if two candidates would learn the same trajectory."""
         first: dict[str, str] = {}
         for name, configs in self._configs.items():
             other = first.setdefault(Cell(name, configs[0], 1).key, name)
@@ -132,7 +152,7 @@ class Search:
     def run(
         self, executor: Executor, watch: Watch | None = None, track: str | None = None
     ) -> list[Standing]:
-        """Run or resume the search; write leaderboard and trace; return the trace.
+        """Run or resume the search; write leaderboard, trace and cost; return the trace.
 
         track: the tracker to which workers send their trajectories, grouped by the directory's
         name. A candidate with a failed cell is ranked last and does not stop the search.
@@ -198,24 +218,27 @@ class Search:
     ) -> list[Standing]:
         """The candidates of these cells in ranked order; the best ``count`` are promoted."""
         candidates = {candidate.name: candidate for candidate in self.candidates}
-        names = dict.fromkeys(cell.candidate for cell in cells)
-        finals: dict[str, list[float | None]] = {name: [] for name in names}
+        finals: dict[str, list[float | None]] = {}
         errors: dict[str, str] = {}
         for cell in cells:
             matrix, error = measured(outcomes[cell.key], self.stream, self.store)
             if error is not None:
                 errors.setdefault(cell.candidate, error)
-            finals[cell.candidate].append(None if matrix is None else final(matrix))
-        complete = {name: _whole(values) for name, values in finals.items()}
-        scores = [(name, score(values) if values else None) for name, values in complete.items()]
-        going = [] if count is None else survivors(scores, count)
+            value = None if matrix is None else final(matrix)
+            finals.setdefault(cell.candidate, []).append(value)
+        scores = {name: score(values) for name, values in finals.items()}
         standings = []
-        for place, (name, value) in enumerate(rank(scores), start=1):
-            fate = "finished" if count is None else "promoted" if name in going else "eliminated"
-            fate = "failed" if value is None else fate
+        for place, name in enumerate(rank(scores), start=1):
+            if scores[name] is None:
+                fate = "failed"
+            elif count is None:
+                fate = "finished"
+            else:
+                fate = "promoted" if place <= count else "eliminated"
             by_seed, error = tuple(finals[name]), errors.get(name)
-            standing = Standing(candidates[name], horizon, by_seed, value, place, fate, error)
-            standings.append(standing)
+            standings.append(
+                Standing(candidates[name], horizon, by_seed, scores[name], place, fate, error)
+            )
         return standings
 
     def _write(self, trace: Sequence[Standing]) -> None:
@@ -240,12 +263,6 @@ class Search:
             "fate": standing.fate,
             "error": standing.error,
         }
-
-
-def _whole(finals: Sequence[float | None]) -> list[float] | None:
-    """The final retention of all seeds; None where a seed failed."""
-    values = [value for value in finals if value is not None]
-    return values if len(values) == len(finals) else None
 
 
 def finalists(

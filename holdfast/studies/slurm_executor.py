@@ -1,12 +1,13 @@
-"""Advance cells by jobs of a Slurm cluster.
+"""Advance cells by jobs of a Slurm cluster, submitted with submitit.
 
-Jobs are submitted with submitit and do the work of a local worker. A job reports its progress in a
-file, so that this process may end and be started again.
+A job does the work of a local worker and reports its progress in a file, so that this process may
+end and be started again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import shlex
@@ -14,35 +15,41 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from holdfast.core.config import Config
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import make_folder
+from holdfast.core.file_checks import regular
+from holdfast.core.files import append, make_folder
 from holdfast.core.processes import importable
-from holdfast.studies.cell import Cell, Outcome
 from holdfast.studies.executor import (
     LAST,
+    Cell,
     Job,
     Message,
+    Outcome,
     Watch,
-    check_counts,
     environment,
     run_jobs,
     store_mark,
+    unseen,
 )
-from holdfast.studies.slurm_job import AdvanceCell, Messages
-from holdfast.studies.worker import last_words
+from holdfast.studies.worker import attempt, last_words
+
+if TYPE_CHECKING:
+    from submitit.core.utils import DelayedSubmission
 
 _LOOK = 1.0  # seconds between looks at the messages
 _FILES = 100  # message files read per second at most, to spare the file server
 _ASK = 15.0  # seconds between questions to Slurm
 _ARRAY = 1000  # jobs in an array at most; Slurm's own bound is 1001 unless configured
 _PAUSE = 60.0  # seconds until a refused submission is tried again, while others run
+_MOST = 0.8  # of the time limit; a job stopped later counts as timed out, as in submitit
 # submitit's parameters for any cluster; all others need the prefix ``slurm_``.
 _OF_ANY_CLUSTER = ("name", "timeout_min", "mem_gb", "gpus_per_node", "cpus_per_task")
 _Count = Annotated[int, Field(ge=1)]
@@ -113,12 +120,11 @@ class SlurmExecutor:
 
     folder: for logs and submitit's files; all nodes must see it and the store under the same paths,
     and have holdfast installed. parameters: what a job asks of Slurm; workers: the most jobs that
-    run at once, None for as many as Slurm lets run; threads: of each job; retries: how often a cell
-    is submitted again after its job was lost. A job that Slurm preempts or that uses up its time
-    goes on later and does not count as lost; one that the user cancels is not submitted again.
+    run at once, None for as many as Slurm lets run; threads: of each job. A job that Slurm preempts
+    or that uses up its time goes on later and does not count as lost; one that the user cancels is
+    not submitted again.
 
-    Raises HoldfastError when there would be no worker, submitit is not installed, or there is no
-    Slurm.
+    Raises HoldfastError when submitit is not installed, or there is no Slurm.
     """
 
     def __init__(
@@ -128,9 +134,7 @@ class SlurmExecutor:
         *,
         workers: int | None = None,
         threads: int = 1,
-        retries: int = 2,
     ) -> None:
-        check_counts(retries, workers=workers, threads=threads)
         try:
             import submitit
         except ImportError:
@@ -148,21 +152,15 @@ class SlurmExecutor:
         self.parameters = parameters or SlurmParameters()
         self.workers = workers
         self._threads = threads
-        self._retries = retries
 
     def map(self, cells: Sequence[Cell], store: Path, watch: Watch) -> Iterator[Outcome]:
-        """Yield the outcome of each cell as it finishes; one job array for all that may start.
-
-        A cell whose job an earlier call has submitted, and which still lives, is not submitted
-        again. See :class:`~holdfast.studies.executor.Executor`.
-        """
         store = store.absolute()
         make_folder(self.folder)
         workers = _SlurmJobs(self, store_mark(store), watch)
         jobs = [Job(cell, cell.directory(store)) for cell in cells]
         running = workers.adopt(jobs)
         waiting = [job for job in jobs if job not in running]
-        return run_jobs(waiting, running, workers, self._retries, watch)
+        return run_jobs(waiting, running, workers, watch)
 
     def submit(self, calls: Sequence[AdvanceCell], parallel: int) -> list[str]:
         """Submit calls as one job array, of which ``parallel`` may run at once; return their ids.
@@ -170,7 +168,7 @@ class SlurmExecutor:
         Raises HoldfastError when the cluster refuses.
         """
         # To be set before torch loads.
-        variables = {**environment(self._threads, device=None), "PYTHONPATH": importable()}
+        variables = {**environment(self._threads), "PYTHONPATH": importable()}
         settings = [f"{name}={value}" for name, value in variables.items()]
         executor = self._submitit.AutoExecutor(
             self.folder,
@@ -204,11 +202,11 @@ class _SlurmJobs:
         latest: dict[Job, list[dict[str, Any]]] = {}
         for job in jobs:
             file = self._file(job)
-            messages = file.new()
-            kinds = [message["told"] for message in messages]
-            places = [place for place, kind in enumerate(kinds) if kind == "submitted"]
-            since = messages[places[-1] :] if places else []
-            if since and not any(message["told"] == "finished" for message in since):
+            since: list[dict[str, Any]] = []  # the messages from the last submission on
+            for message in file.new():
+                since = [message] if message["told"] == "submitted" else [*since, message]
+            kinds = {message["told"] for message in since}
+            if "submitted" in kinds and "finished" not in kinds:
                 latest[job] = since
                 self._submitted[job] = since[0]["job"], file
         living = self._living() if latest else set()
@@ -219,8 +217,7 @@ class _SlurmJobs:
                 continue
             self._watch.event(job.cell, f"its job {job_id} of an earlier call goes on")
             for message in since:  # tasks learned before are counted already
-                watch = self._watch if message["told"] == "begins" else Watch()
-                job.hears(message, 0, watch)
+                job.hears(message, self._watch if message["told"] == "begins" else Watch())
         return [*self._submitted]
 
     def start(self, due: list[Job]) -> list[Job]:
@@ -235,8 +232,13 @@ class _SlurmJobs:
         files = [self._file(job) for job in wave]
         for file in files:
             file.new()  # skip the messages of earlier jobs
+        limit = self._executor.parameters.timeout_min
+        calls = [
+            AdvanceCell(job.order(), file, self._mark, limit)
+            for job, file in zip(wave, files, strict=True)
+        ]
         try:
-            ids = self._executor.submit([self._work(job) for job in wave], parallel)
+            ids = self._executor.submit(calls, parallel)
         except HoldfastError as error:
             if not self._submitted:
                 raise
@@ -260,7 +262,7 @@ class _SlurmJobs:
                 messages.append(self._ending(job_id))
             for message in messages:
                 if message["told"] == "finished":  # it may just have been queued again
-                    _output(["scancel", "--state=PENDING", job_id])
+                    _output("scancel", "--state=PENDING", job_id)
                 if message["told"] in LAST:
                     del self._submitted[job]
                 yield job, message
@@ -269,20 +271,20 @@ class _SlurmJobs:
 
     def end(self) -> None:
         if arrays := {job_id.partition("_")[0] for job_id, _ in self._submitted.values()}:
-            _output(["scancel", *sorted(arrays)])
+            _output("scancel", *sorted(arrays))
 
     def _living(self) -> set[str]:
         """The ids of the jobs in Slurm's queue; of all submitted ones if Slurm does not answer."""
         # Not with sacct, as in submitit: it needs accounting, which small clusters lack, is minutes
         # late, and takes a job that was preempted for good for one that is queued again.
-        answer = _output(["squeue", "--me", "--noheader", "--array", "--format=%i"])
+        answer = _output("squeue", "--me", "--noheader", "--array", "--format=%i")
         if answer is None:
             return {job_id for job_id, _ in self._submitted.values()}
         return set(answer.split())
 
     def _ending(self, job_id: str) -> dict[str, Any]:
         """The last message for a job that left the queue without reporting an outcome."""
-        answer = _output(["sacct", "--jobs", job_id, "--noheader", "--parsable2", "--format=State"])
+        answer = _output("sacct", "--jobs", job_id, "--noheader", "--parsable2", "--format=State")
         state = (answer or "").partition("\n")[0]
         if state.startswith("PREEMPTED"):  # by a cluster that does not queue such jobs again
             return {"told": "again", "text": "preempted; submitted again, goes on where it stood"}
@@ -296,19 +298,88 @@ class _SlurmJobs:
                 words = last_words(file)
         return {"told": "lost", "how": how, "words": words}
 
-    def _work(self, job: Job) -> AdvanceCell:
-        messages, store = str(self._file(job).path), str(job.directory.parent)
-        limit = self._executor.parameters.timeout_min
-        return AdvanceCell(job.order(), messages, store, self._mark, limit)
-
     def _file(self, job: Job) -> Messages:
         return Messages(self._executor.folder / f"{job.cell.key}-{job.cell.horizon}.jsonl")
 
 
-def _output(command: Iterable[str]) -> str | None:
+def _output(*command: str) -> str | None:
     """What one of Slurm's commands prints; None if it fails."""
     try:
-        done = subprocess.run([*command], capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout
+
+
+class Messages:
+    """The messages of the jobs of one cell, in a file that only grows, a JSON object a line."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read = 0  # bytes
+
+    def tell(self, kind: str, **values: Any) -> None:
+        """Add a message; HoldfastError when the file cannot be written."""
+        append(self._path, json.dumps({"told": kind, **values}) + "\n")
+
+    def new(self) -> list[dict[str, Any]]:
+        """The messages added since the last call."""
+        if not self._path.exists():
+            return []
+        # Opened anew, so that a network file system looks for new content.
+        with regular(self._path).open("rb") as file:
+            file.seek(self._read)
+            whole, newline, _ = file.read().rpartition(b"\n")
+        self._read += len(whole) + len(newline)
+        messages = []
+        for line in whole.split(b"\n"):
+            with contextlib.suppress(ValueError):  # a job was killed while it wrote
+                messages.append(json.loads(line))
+        return messages
+
+
+@dataclass
+class AdvanceCell:
+    """Advances a cell; submitit calls it in a job.
+
+    order: of :meth:`~holdfast.studies.executor.Job.order`; messages: where it reports; mark: the id
+    that its node must find in the store; timeout_min: the job's time limit.
+    """
+
+    order: dict[str, Any]
+    messages: Messages
+    mark: str
+    timeout_min: int
+    _began: float = field(init=False, default=0.0)
+    _learned: int = field(init=False, default=0)
+
+    def __call__(self) -> None:
+        """Advance the cell and report its outcome."""
+        self._began = time.monotonic()
+        error = unseen(self.order, self.mark)
+        if error is not None:
+            self._tell("finished", horizon=None, error=error)
+        else:
+            self._tell("finished", **attempt(self.order, self._tell))
+
+    def checkpoint(self) -> DelayedSubmission:
+        """The work to be queued again: the same cell, which continues from the last commit.
+
+        submitit calls this during the work, when Slurm is about to stop the job. Raises
+        HoldfastError, which becomes the cell's outcome, when the job used up its time and learned
+        no task: it would never get further.
+        """
+        from submitit.core.utils import DelayedSubmission
+
+        used = time.monotonic() - self._began
+        if self._learned == 0 and used > _MOST * 60 * self.timeout_min:
+            raise HoldfastError(
+                f"no task ends within {self.timeout_min} minutes, the time limit of a job; give "
+                "it more (--slurm timeout_min=MINUTES)"
+            )
+        self._tell("event", text="stopped by Slurm and queued again; goes on where it stood")
+        return DelayedSubmission(replace(self))
+
+    def _tell(self, kind: str, **values: Any) -> None:
+        self._learned += kind == "task"
+        self.messages.tell(kind, **values)

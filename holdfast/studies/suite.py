@@ -18,10 +18,10 @@ from holdfast.core.mechanisms import name_with_settings
 from holdfast.learning.config import RunConfig
 from holdfast.learning.stream import stream_of
 from holdfast.results import METRICS, summarise
-from holdfast.studies.cell import Cell, Outcome, with_tracker
+from holdfast.results.record import flat
 from holdfast.studies.directory import advance, lock_study, measured, write_table
-from holdfast.studies.executor import Executor, Watch
-from holdfast.studies.space import override
+from holdfast.studies.executor import Cell, Executor, Outcome, Watch, with_tracker
+from holdfast.studies.recipe import override
 
 # Settings that may differ between the cells of a suite, or that change no result.
 _NOT_SHARED = (
@@ -69,7 +69,7 @@ class Suite:
             (config.method, key)
             for config in configs
             for key in self.swept
-            if _setting(_used_by(config), key)
+            if key in _used_by(config)
         }
         cells = [
             Cell(name_with_settings(config.method, self._swept_of(config)), config, self.horizon)
@@ -95,16 +95,17 @@ class Suite:
         shared = self.cells[0].config.model_dump(mode="json")
         for key in (*_NOT_SHARED, *self.swept):
             *sections, last = key.split(".")
-            _at(shared, sections).pop(last, None)
+            section = shared
+            for name in sections:
+                section = section.get(name, {})
+            section.pop(last, None)
         return settings | {"settings": shared}
 
     def _swept_of(self, config: RunConfig) -> dict[str, Any]:
         """The swept settings that a configuration's method uses, with their values."""
-        settings, swept = config.model_dump(mode="json"), dict[str, Any]()
-        for key in self.swept:
-            if (config.method, key) in self._using:
-                swept |= _setting(_used_by(config), key) or _setting(settings, key)
-        return swept
+        values = flat(config.model_dump(mode="json")) | _used_by(config)
+        used = [key for key in self.swept if (config.method, key) in self._using]
+        return {key: values[key] for key in used if key in values}
 
     def run(
         self, executor: Executor, watch: Watch | None = None, track: str | None = None
@@ -112,9 +113,8 @@ class Suite:
         """Advance every cell; write ``cells`` and ``summary``, CSV and JSON; return its cells.
 
         track: the tracker to which workers send their trajectories, grouped by the directory's
-        name. The tables keep the methods and seeds of earlier calls.
-
-        A cell that fails has its error in the table and does not stop the others.
+        name. The tables keep the methods and seeds of earlier calls. A cell that fails has its
+        error in the table and does not stop the others.
         Raises HoldfastError when the directory belongs to another study, or the store holds a cell
         with other settings.
         """
@@ -207,20 +207,5 @@ def _candidate(row: Mapping[str, Any]) -> str:
 
 
 def _used_by(config: RunConfig) -> dict[str, Any]:
-    """The settings that a method uses, nested, with those of the backbone."""
-    return config.numbers() | {"backbone": config.backbone.model_dump(mode="json")}
-
-
-def _setting(values: dict[str, Any], key: str) -> dict[str, Any]:
-    """A dotted setting with its value; empty if the nested values lack it."""
-    *sections, last = key.split(".")
-    section = _at(values, sections)
-    return {key: section[last]} if last in section else {}
-
-
-def _at(values: dict[str, Any], sections: Iterable[str]) -> dict[str, Any]:
-    """The nested section; empty if there is none."""
-    for section in sections:
-        nested = values.get(section)
-        values = nested if isinstance(nested, dict) else {}
-    return values
+    """The settings that a method uses, dotted, with those of the backbone."""
+    return flat(config.numbers() | {"backbone": config.backbone.model_dump(mode="json")})

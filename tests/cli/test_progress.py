@@ -16,7 +16,7 @@ from holdfast.cli.study_table import StudyTable, watching
 from holdfast.learning.task_lines import Pace, TaskLines, duration, recalled
 from holdfast.results import RecallMatrix, summarise
 from holdfast.results.record import _OF_A_TASK, write_commit
-from holdfast.studies.cell import Cell, Outcome
+from holdfast.studies.executor import Cell, Outcome
 from tests.results.matrices import dense
 
 

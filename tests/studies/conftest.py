@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast import RunConfig
-from holdfast.studies.cell import Cell
+from holdfast.studies.executor import Cell
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,7 @@ from pathlib import Path
 from holdfast import Trajectory
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.progress import Progress
-from holdfast.studies.cell import Cell, Outcome
-from holdfast.studies.executor import Watch
+from holdfast.studies.executor import Cell, Outcome, Watch
 
 
 class Killed(BaseException):

@@ -15,7 +15,7 @@ from holdfast.studies.ray_executor import RayExecutor, learn
 def test_a_node_that_does_not_see_the_store_learns_nothing(tmp_path: Path) -> None:
     (tmp_path / ".store").write_text("another")
     order = {"config": {}, "horizon": 1, "directory": str(tmp_path / "cell")}
-    (message,) = learn(order, {}, str(tmp_path), "this")
+    (message,) = learn(order, {}, "this")
     assert message["told"] == "finished"
     assert message["error"] == (
         f"node {socket.gethostname()} does not see {tmp_path}; put the store where all nodes see "
@@ -38,8 +38,3 @@ def test_an_address_where_nobody_answers_is_refused_at_once() -> None:
 def test_an_address_of_another_form_is_refused(address: str) -> None:
     with pytest.raises(HoldfastError, match=r"^Ray at .*host:port"):
         RayExecutor(address)
-
-
-def test_no_worker_at_all_is_refused_before_ray_is_looked_for() -> None:
-    with pytest.raises(HoldfastError, match=r"^workers_per_gpu is 0; it must be at least 1$"):
-        RayExecutor("auto", workers_per_gpu=0)

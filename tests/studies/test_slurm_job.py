@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import HoldfastError
-from holdfast.studies import slurm_job
-from holdfast.studies.cell import Cell
-from holdfast.studies.executor import Job, store_mark
-from holdfast.studies.slurm_job import AdvanceCell, Messages
+from holdfast.studies import slurm_executor
+from holdfast.studies.executor import Cell, Job, store_mark
+from holdfast.studies.slurm_executor import AdvanceCell, Messages
 
 
 @pytest.fixture
@@ -23,7 +22,7 @@ def job(cell, tmp_path) -> Callable[..., AdvanceCell]:
         store = tmp_path / "store"
         mark = mark or store_mark(store)
         order = Job(planned, planned.directory(store)).order()
-        return AdvanceCell(order, str(tmp_path / "told.jsonl"), str(store), mark, timeout_min=1)
+        return AdvanceCell(order, Messages(tmp_path / "told.jsonl"), mark, timeout_min=1)
 
     return of
 
@@ -58,7 +57,7 @@ def test_a_job_too_short_for_a_task_is_not_queued_again(cell, job, tmp_path, mon
     """Its time limit would stop it in the same task again and again."""
     used = 0.0
     learned: list[int] = []
-    monkeypatch.setattr(slurm_job.time, "monotonic", lambda: used)
+    monkeypatch.setattr(slurm_executor.time, "monotonic", lambda: used)
 
     def attempt(order, tell):
         nonlocal used
@@ -67,7 +66,7 @@ def test_a_job_too_short_for_a_task_is_not_queued_again(cell, job, tmp_path, mon
             tell("task", task=task)
         stopped.checkpoint()
 
-    monkeypatch.setattr(slurm_job, "attempt", attempt)
+    monkeypatch.setattr(slurm_executor, "attempt", attempt)
     stopped = job(cell())
     with pytest.raises(HoldfastError, match=r"^no task ends within 1 minutes, .*timeout_min"):
         stopped()

@@ -16,8 +16,7 @@ from holdfast import RunConfig, Trajectory
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.progress import OptimiserStep, Progress, Several
 from holdfast.results import final, retention_by_age
-from holdfast.studies.cell import Cell, with_tracker
-from holdfast.studies.executor import Job
+from holdfast.studies.executor import Cell, Job, with_tracker
 from holdfast.studies.worker import attempt
 from holdfast.tracking import tracking
 from holdfast.tracking.tracking import Client, Run, check_tracker, tracked

@@ -13,7 +13,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.evaluation.text import bits_per_byte, everyday_passages, lengths
 from holdfast.recipes import recipe
 from holdfast.results import RunRecord, read_capability
-from holdfast.studies.cell import Cell
+from holdfast.studies.executor import Cell
 from tests.trajectory.outcome import result_of
 
 METHOD = "si_sd_replay_merge"
