@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,19 +25,17 @@ from holdfast.studies.executor import Cell, Executor, Outcome, Watch
 def lock_study(directory: Path, settings: Mapping[str, Any], store: Path) -> Iterator[None]:
     """Lock a directory for a study during the block; ``study.json`` records its settings.
 
-    settings: JSON values; store: the directory of the trajectories, which may move.
-    Unless it is ``cells`` in the directory, ``store.json`` holds its path relative to there.
+    store: the directory of the trajectories; ``store.json`` has its path, unless it is ``cells``.
     Raises HoldfastError, having changed nothing, when the directory holds another study or other
     files, or another process holds it.
     """
     path = directory / "study.json"
     if path.exists():
         recorded = read_format(path)
-        kinds = [value.get("study") for value in (recorded, settings)]
-        if kinds[0] != kinds[1]:
+        if recorded.get("study") != settings.get("study"):
             raise HoldfastError(
-                f"{directory}: holds a {kinds[0]}, and this is a {kinds[1]}; choose another "
-                "directory"
+                f"{directory}: holds a {recorded.get('study')}, and this is a "
+                f"{settings.get('study')}; choose another directory"
             )
         check_same(directory, "a study", recorded, settings)
     elif directory.exists():
@@ -69,31 +68,25 @@ def advance(
 ) -> Iterator[Outcome]:
     """Yield the outcome of every cell, beginning with those that have reached their horizon.
 
-    stream: of all the cells, with at least as many tasks as their horizons; since: the horizon
-    to which they were advanced before. A cell whose files are damaged has failed. Raises
-    HoldfastError, before anything is learned, when a directory of the store holds a trajectory with
-    other settings or other tasks than its cell.
+    stream: of all the cells; since: the horizon to which they were advanced before. A cell whose
+    files are damaged has failed. Raises HoldfastError, before anything is learned, when a directory
+    of the store holds a trajectory with other settings or other tasks than its cell.
     """
     opened = [_opened(cell, stream, store) for cell in cells]
-    missing = [
-        0 if isinstance(trajectory, str) else max(0, cell.horizon - trajectory.horizon)
-        for cell, trajectory in zip(cells, opened, strict=True)
-    ]
-    watch.begins(len(cells), sum(cell.horizon - since for cell in cells), sum(missing))
-    waiting = []
-    for cell, trajectory, tasks in zip(cells, opened, missing, strict=True):
-        if tasks:
+    waiting, ended, missing = [], [], 0
+    for cell, trajectory in zip(cells, opened, strict=True):
+        if isinstance(trajectory, str):
+            ended.append(Outcome(cell, trajectory))
+        elif trajectory.horizon < cell.horizon:
             waiting.append(cell)
-            continue
-        outcome = Outcome(cell, 0, 0.0, trajectory if isinstance(trajectory, str) else None)
-        if not isinstance(trajectory, str):
+            missing += cell.horizon - trajectory.horizon
+        else:
             trajectory.advance(cell.horizon)  # writes tables that a killed process left out
+            ended.append(Outcome(cell))
+    watch.begins(len(cells), sum(cell.horizon - since for cell in cells), missing)
+    for outcome in itertools.chain(ended, executor.map(waiting, store, watch) if waiting else ()):
         watch.finished(outcome)
         yield outcome
-    if waiting:
-        for outcome in executor.map(waiting, store, watch):
-            watch.finished(outcome)
-            yield outcome
 
 
 def _opened(cell: Cell, stream: Stream, store: Path) -> Trajectory | str:
@@ -113,13 +106,10 @@ def _opened(cell: Cell, stream: Stream, store: Path) -> Trajectory | str:
 def measured(
     outcome: Outcome, stream: Stream, store: Path
 ) -> tuple[RecallMatrix | None, str | None]:
-    """A cell's recall matrix up to its horizon, even if its trajectory has gone further, and None.
-
-    Or None and the reason: the cell failed, or recall was not measured at its horizon.
-    """
-    cell, place = outcome.cell, outcome.cell.directory(store)
+    """A cell's recall matrix up to its horizon, or why there is none."""
     if outcome.error is not None:
         return None, outcome.error
+    cell, place = outcome.cell, outcome.cell.directory(store)
     matrix = Trajectory(cell.config, place, stream=stream).matrix
     # A run that went on may have asked nothing there, or the last task alone.
     entries = [matrix.entry(cell.horizon, task) for task in range(1, cell.horizon + 1)]
@@ -132,10 +122,7 @@ def measured(
 
 
 def write_table(directory: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows as ``name.csv`` and ``name.json``; None is an empty cell.
-
-    Raises HoldfastError when the directory was moved or removed.
-    """
+    """Write rows as ``name.csv`` and ``name.json``; None is an empty cell."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")

@@ -3,7 +3,7 @@
 A worker reports its progress in messages, JSON objects with their kind in ``told``:
 
 - ``begins``; ``opened``, with the committed horizon; ``task``, with its number; ``event``, a text;
-- ``finished``: the horizon, the error or None, and whether the worker is sound;
+- ``finished``: the error or None, and whether the worker is sound;
 - ``lost``, sent for a worker that has died: how it ended, and the end of its output;
 - ``again``: the cell has to begin again, which does not count as a retry.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -70,11 +69,9 @@ def with_tracker(tracker: str | None, study: Path, cells: Sequence[Cell]) -> lis
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a cell. learned: number of tasks learned by this call; error: why it failed."""
+    """A cell that has ended, and why it failed, if it did."""
 
     cell: Cell
-    learned: int
-    seconds: float
     error: str | None = None
 
 
@@ -132,15 +129,13 @@ class Workers(Protocol):
 class Job:
     """The progress of one cell within one ``Executor.map``.
 
-    began: time of the first start, in perf_counter seconds; begin, reached: tasks learned before
-    this call, and by now; losses: how many of its workers were lost.
+    reached: tasks learned by now, None before a worker has opened the trajectory; losses: how many
+    of its workers were lost.
     """
 
     cell: Cell
     directory: Path
-    began: float | None = None
-    begin: int | None = None
-    reached: int = 0
+    reached: int | None = None
     losses: int = 0
     outcome: Outcome | None = None
 
@@ -164,26 +159,21 @@ class Job:
         }
 
     def hears(self, message: Message, watch: Watch) -> None:
-        """Process a message of its worker; if it is the last, set the outcome unless it retries."""
+        """Process a message of its worker; the last one sets the outcome, unless it retries."""
         kind = message["told"]
         if kind == "begins":
-            self.began = self.began or time.perf_counter()
             watch.started(self.cell)
         elif kind == "opened":
-            if self.begin is None:
-                self.begin = message["horizon"]
-            else:  # the lost worker may have committed tasks without reporting them
-                for task in range(self.reached + 1, message["horizon"] + 1):
-                    watch.task_done(self.cell, task)
-            self.reached = message["horizon"]
+            horizon = message["horizon"]
+            # A lost worker may have committed tasks without reporting them.
+            for task in range(horizon if self.reached is None else self.reached, horizon):
+                watch.task_done(self.cell, task + 1)
+            self.reached = horizon
         elif kind == "task":
             self.reached = message["task"]
             watch.task_done(self.cell, message["task"])
         elif kind == "finished":
-            if message["horizon"] is not None:
-                self.begin = message["horizon"] if self.begin is None else self.begin
-                self.reached = message["horizon"]
-            self._ends(message["error"])
+            self.outcome = Outcome(self.cell, message["error"])
         elif kind == "lost":
             self._lost(message["how"], message["words"], watch)
         elif "text" in message:
@@ -197,11 +187,8 @@ class Job:
             return
         watch.event(self.cell, f"lost its worker ({how}); given up")
         output = f"; it said last: {words}" if words else ""
-        self._ends(f"lost its worker {self.losses} times, the last time {how}{output}")
-
-    def _ends(self, error: str | None) -> None:
-        seconds = 0.0 if self.began is None else time.perf_counter() - self.began
-        self.outcome = Outcome(self.cell, self.reached - (self.begin or 0), seconds, error)
+        error = f"lost its worker {self.losses} times, the last time {how}{output}"
+        self.outcome = Outcome(self.cell, error)
 
 
 def run_jobs(

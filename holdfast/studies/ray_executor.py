@@ -104,7 +104,7 @@ class _RayWorkers:
             message: Message = self._ray.get(next(generator))
         except self._ray.exceptions.RayTaskError as error:  # `learn` raised, or no holdfast
             cause = " ".join(str(error.cause).split())
-            return {"told": "finished", "horizon": None, "error": cause}
+            return {"told": "finished", "error": cause}
         except (self._ray.exceptions.RayError, StopIteration) as error:  # its text is a page long
             name = type(error).__name__
             return {"told": "lost", "how": _LOST.get(name, name), "words": ""}
@@ -119,7 +119,7 @@ def learn(order: Mapping[str, Any], environment: Mapping[str, str], mark: str) -
     """Advance a cell by a worker process on this node; yield the worker's messages. Run by Ray."""
     error = unseen(order, mark)
     if error is not None:
-        yield {"told": "finished", "horizon": None, "error": error}
+        yield {"told": "finished", "error": error}
         return
     # Ray may have assigned another GPU to this process than for the previous cell.
     devices = os.environ.get("CUDA_VISIBLE_DEVICES", "")

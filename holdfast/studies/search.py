@@ -9,7 +9,7 @@ import contextlib
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -108,18 +108,23 @@ class Search:
             if override.partition("=")[0] in self._searched:
                 raise HoldfastError(f"{override}: the space searches this setting; leave it out")
         shared = [*recipe.overrides, *overrides]
-        self._configs = {
+        last = recipe.schedule.horizons[-1]
+        # One cell for each seed, by the candidate's name.
+        self._cells = {
             candidate.name: [
-                RunConfig.of(base, [*shared, *candidate.overrides, f"seed={seed}"])
+                Cell(
+                    candidate.name,
+                    RunConfig.of(base, [*shared, *candidate.overrides, f"seed={seed}"]),
+                    last,
+                )
                 for seed in recipe.seeds
             ]
             for candidate in self.candidates
         }
         self._check_distinct()
-        first = self._configs[self.candidates[0].name][0]
+        first = self._cells[self.candidates[0].name][0].config
         self.device = first.backbone.device  # of all candidates
         self.stream = stream_of(first)
-        last = recipe.schedule.horizons[-1]
         if last > len(self.stream.tasks):
             raise HoldfastError(
                 f"schedule: horizon {last} is beyond the stream, which has "
@@ -128,8 +133,8 @@ class Search:
 
     def _check_distinct(self) -> None:
         first: dict[str, str] = {}
-        for name, configs in self._configs.items():
-            other = first.setdefault(Cell(name, configs[0], 1).key, name)
+        for name, cells in self._cells.items():
+            other = first.setdefault(cells[0].key, name)
             if other != name:
                 raise HoldfastError(
                     f'space: "{other}" and "{name}" learn the same, since a method is not changed '
@@ -143,10 +148,7 @@ class Search:
             "schedule": self.recipe.schedule.model_dump(mode="json"),
             "seeds": list(self.recipe.seeds),
             "stream": self.stream.fingerprint,
-            "cells": {
-                name: [Cell(name, config, 1).key for config in configs]
-                for name, configs in self._configs.items()
-            },
+            "cells": {name: [cell.key for cell in cells] for name, cells in self._cells.items()},
         }
 
     def run(
@@ -191,9 +193,8 @@ class Search:
         reached = {standing.candidate.name: standing.horizon for standing in trace}
         seconds: list[float] = []
         for name, horizon in reached.items():
-            for config in self._configs[name]:
-                place = Cell(name, config, horizon).directory(self.store)
-                seconds += task_seconds(place, horizon)
+            for cell in self._cells[name]:
+                seconds += task_seconds(cell.directory(self.store), horizon)
         exhaustive = self.recipe.schedule.exhaustive(len(self.candidates))
         return {
             "tasks": len(seconds),
@@ -204,9 +205,9 @@ class Search:
     def cells(self, candidates: Sequence[Candidate], horizon: int) -> list[Cell]:
         """The cells of these candidates at a horizon, one for each seed."""
         return [
-            Cell(candidate.name, config, horizon)
+            replace(cell, horizon=horizon)
             for candidate in candidates
-            for config in self._configs[candidate.name]
+            for cell in self._cells[candidate.name]
         ]
 
     def _standings(

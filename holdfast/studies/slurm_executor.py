@@ -290,7 +290,7 @@ class _SlurmJobs:
             return {"told": "again", "text": "preempted; submitted again, goes on where it stood"}
         how = f"job {job_id} ended{f' as {state}' if state else ''}"
         if state.startswith("CANCELLED"):
-            return {"told": "finished", "horizon": None, "error": f"its {how}"}
+            return {"told": "finished", "error": f"its {how}"}
         log = self._executor.folder / f"{job_id}_0_log.out"
         words = ""
         if log.is_file():
@@ -357,10 +357,9 @@ class AdvanceCell:
         """Advance the cell and report its outcome."""
         self._began = time.monotonic()
         error = unseen(self.order, self.mark)
-        if error is not None:
-            self._tell("finished", horizon=None, error=error)
-        else:
-            self._tell("finished", **attempt(self.order, self._tell))
+        if error is None:
+            error, _ = attempt(self.order, self._tell)
+        self._tell("finished", error=error)
 
     def checkpoint(self) -> DelayedSubmission:
         """The work to be queued again: the same cell, which continues from the last commit.

@@ -68,8 +68,7 @@ class Suite:
         self._using = {
             (config.method, key)
             for config in configs
-            for key in self.swept
-            if key in _used_by(config)
+            for key in _used_by(config).keys() & {*self.swept}
         }
         cells = [
             Cell(name_with_settings(config.method, self._swept_of(config)), config, self.horizon)

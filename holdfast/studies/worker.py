@@ -20,16 +20,14 @@ from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from holdfast.core.errors import HoldfastError, InUseError, described
 from holdfast.core.file_checks import require_directory
 from holdfast.core.plugins import plug_in_of
 from holdfast.core.processes import importable, manner
-
-if TYPE_CHECKING:
-    from holdfast.learning.progress import Progress
-    from holdfast.learning.trajectory import Trajectory
+from holdfast.learning.progress import Progress
+from holdfast.results import RecallMatrix
 
 Tell = Callable[..., None]
 MODULE = "holdfast.studies.worker"
@@ -46,7 +44,6 @@ class WorkerProcess:
     environment: variables on top of this process's own; heard: whether it has sent a message;
     sound: whether it can take another cell; otherwise it has ended.
     Its output goes to a temporary file, because the terminal may show a live table.
-    Raises HoldfastError when the system refuses.
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
@@ -131,9 +128,9 @@ def main() -> None:
     from holdfast.learning.trajectory import Trajectory  # noqa: F401 - import before the first cell
 
     while True:
-        outcome = attempt(orders.get(), tell)
-        tell("finished", **outcome)
-        if not outcome["sound"]:
+        error, sound = attempt(orders.get(), tell)
+        tell("finished", error=error, sound=sound)
+        if not sound:
             os._exit(0)  # the parent starts a new worker when it needs one
         gc.collect()
         if torch.cuda.is_initialized():
@@ -151,47 +148,55 @@ def _listen(channel: Connection, orders: SimpleQueue[dict[str, Any]]) -> None:
     os._exit(0)
 
 
-def attempt(order: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    """Advance one cell; return its horizon, its error, and whether this process is sound.
+class _Messenger(Progress):
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+
+    def task_done(self, task: int, horizon: int, matrix: RecallMatrix) -> None:
+        self._tell("task", task=task)
+
+    def event(self, text: str) -> None:
+        self._tell("event", text=text)
+
+
+def attempt(order: Mapping[str, Any], tell: Tell) -> tuple[str | None, bool]:
+    """Advance one cell; return its error, and whether this process is sound.
 
     order: of :meth:`~holdfast.studies.executor.Job.order`.
     After an error that is not the caller's mistake (out of memory, a device fault) memory may be
     fragmented and the device unusable: the process is not sound.
     """
-    from holdfast.learning.config import RunConfig
-    from holdfast.learning.trajectory import Trajectory
-
-    trajectory, error, sound = None, None, True
     tell("begins")
     with contextlib.suppress(OSError):  # another node may lack it; absolute paths do not need it
         os.chdir(order["folder"])
     try:
-        directory = Path(order["directory"])
-        require_directory(directory.parent)
-        trajectory = Trajectory(RunConfig.of(order["config"]), directory)
-        tell("opened", horizon=trajectory.horizon)
-        _advance(trajectory, order, tell)
+        _advance(order, tell)
     except HoldfastError as mistake:
-        error = str(mistake)
+        return str(mistake), True
     except Exception as fault:  # noqa: BLE001 - reported to the parent; the other cells go on
         words = described(fault, _LONGEST).removesuffix(":")
         plug_in = plug_in_of(fault)
         blamed = f"the fault of the plug-in {plug_in}: " if plug_in else ""
-        error, sound = f"{blamed}{words}", False
-    horizon = None if trajectory is None else trajectory.horizon
-    return {"horizon": horizon, "error": error, "sound": sound}
+        return f"{blamed}{words}", False
+    return None, True
 
 
-def _advance(trajectory: Trajectory, order: Mapping[str, Any], tell: Tell) -> None:
+def _advance(order: Mapping[str, Any], tell: Tell) -> None:
     """Advance the trajectory as soon as no other process holds its directory.
 
     A worker counted as lost may still run for a while, and another study with the same store may
     be learning this cell. Its committed tasks are not learned again.
     """
+    from holdfast.learning.config import RunConfig
+    from holdfast.learning.trajectory import Trajectory
     from holdfast.tracking.tracking import tracked
 
+    directory = Path(order["directory"])
+    require_directory(directory.parent)
+    trajectory = Trajectory(RunConfig.of(order["config"]), directory)
+    tell("opened", horizon=trajectory.horizon)
     report_at = time.monotonic() + _PATIENCE
-    progress = _progress(tell)
+    progress = _Messenger(tell)
     while True:
         try:
             with tracked(
@@ -208,20 +213,6 @@ def _advance(trajectory: Trajectory, order: Mapping[str, Any], tell: Tell) -> No
                 tell("event", text=f"waits: {error}")
                 report_at = float("inf")
             time.sleep(0.5)
-
-
-def _progress(tell: Tell) -> Progress:
-    from holdfast.learning.progress import Progress
-    from holdfast.results import RecallMatrix
-
-    class Messenger(Progress):
-        def task_done(self, task: int, horizon: int, matrix: RecallMatrix) -> None:
-            tell("task", task=task)
-
-        def event(self, text: str) -> None:
-            tell("event", text=text)
-
-    return Messenger()
 
 
 if __name__ == "__main__":

@@ -182,13 +182,13 @@ def cell(seed: int) -> Cell:
 def tell(watch: StudyTable) -> None:
     """Four cells of four tasks: one was there, one is at work, one has failed, one waits."""
     watch.begins(cells=4, tasks=16, missing=12)
-    watch.finished(Outcome(cell(1), learned=0, seconds=0.0))
+    watch.finished(Outcome(cell(1)))
     watch.started(cell(2))
     watch.task_done(cell(2), 1)
     watch.task_done(cell(2), 2)
     watch.started(cell(3))
     watch.event(cell(3), "lost its worker")
-    watch.finished(Outcome(cell(3), learned=0, seconds=1.0, error="no room"))
+    watch.finished(Outcome(cell(3), "no room"))
 
 
 def test_the_table_of_a_study_says_who_is_where_and_what_failed():

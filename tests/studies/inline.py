@@ -33,19 +33,18 @@ class Inline:
             watch.started(cell)
             error = self._fails(cell)
             if error is not None:
-                yield Outcome(cell, 0, 0.0, error)
+                yield Outcome(cell, error)
                 continue
             trajectory = Trajectory(cell.config, cell.directory(store))
-            before = trajectory.horizon
             try:
-                for horizon in range(before + 1, cell.horizon + 1):
+                for horizon in range(trajectory.horizon + 1, cell.horizon + 1):
                     self._live(cell, horizon)
                     trajectory.advance(horizon, Progress())
                     watch.task_done(cell, horizon)
             except HoldfastError as mistake:
-                yield Outcome(cell, trajectory.horizon - before, 0.0, str(mistake))
+                yield Outcome(cell, str(mistake))
                 continue
-            yield Outcome(cell, cell.horizon - before, 0.0)
+            yield Outcome(cell)
 
     def _live(self, cell: Cell, horizon: int) -> None:
         if self._left is not None:

@@ -40,7 +40,7 @@ def test_a_job_tells_what_a_worker_tells(cell, job, tmp_path):
         ("begins", {}),
         ("opened", {"horizon": 0}),
         ("task", {"task": 1}),
-        ("finished", {"horizon": 1, "error": None, "sound": True}),
+        ("finished", {"error": None}),
     ]
 
 

@@ -80,7 +80,7 @@ def test_only_the_callers_mistakes_leave_a_worker_sound(
     outcome = attempt(
         Job(cell(), tmp_path).order(), lambda kind, **more: messages.append((kind, more))
     )
-    assert outcome == {"horizon": 0, "error": error, "sound": sound}
+    assert outcome == (error, sound)
     assert messages == [("begins", {}), ("opened", {"horizon": 0})]
 
 
@@ -93,10 +93,8 @@ def test_an_error_of_a_plug_in_is_said_to_be_one(cell, tmp_path, monkeypatch):
     trajectory = Trajectory(cell().config, tmp_path)
     monkeypatch.setattr(Trajectory, "advance", namespace["fail"])
     monkeypatch.setattr("holdfast.learning.trajectory.Trajectory", lambda *_: trajectory)
-    outcome = attempt(Job(cell(), tmp_path).order(), lambda *_, **__: None)
-    assert outcome["error"] == (
-        "the fault of the plug-in tethered (tether.py line 2): KeyError: 'a wire'"
-    )
+    error, _ = attempt(Job(cell(), tmp_path).order(), lambda *_, **__: None)
+    assert error == "the fault of the plug-in tethered (tether.py line 2): KeyError: 'a wire'"
 
 
 def test_relative_paths_begin_where_the_study_was_asked_for(cell, tmp_path, monkeypatch):
@@ -109,19 +107,20 @@ def test_relative_paths_begin_where_the_study_was_asked_for(cell, tmp_path, monk
     monkeypatch.chdir(home)
     order = Job(cell(stream={"name": "facts.jsonl"}, horizon=1), Path("store")).order()
     monkeypatch.chdir(elsewhere)
-    assert attempt(order, lambda *_, **__: None)["error"] is None
+    assert attempt(order, lambda *_, **__: None) == (None, True)
     assert (home / "store" / "matrix.csv").exists() and not any(elsewhere.iterdir())
 
 
 def test_a_store_that_was_moved_is_not_made_again(cell, tmp_path):
     store = tmp_path / "study" / "cells"
-    outcome = attempt(Job(cell(horizon=1), store / "cell").order(), lambda *_, **__: None)
-    assert outcome["error"] and "moved or removed meanwhile" in outcome["error"]
+    order = Job(cell(horizon=1), store / "cell").order()
+    error, sound = attempt(order, lambda *_, **__: None)
+    assert error and "moved or removed meanwhile" in error
     with pytest.raises(HoldfastError, match="moved or removed meanwhile"):
         write_table(store.parent, "cells", [{"a": 1}])
     with pytest.raises(HoldfastError, match="moved or removed meanwhile"):
         store_mark(store)
-    assert outcome["sound"] and not any(tmp_path.iterdir())
+    assert sound and not any(tmp_path.iterdir())
 
 
 def test_a_cell_that_another_study_learns_is_waited_for(cell, tmp_path, monkeypatch):
@@ -136,6 +135,5 @@ def test_a_cell_that_another_study_learns_is_waited_for(cell, tmp_path, monkeypa
 
     other = contextlib.ExitStack()
     other.enter_context(lock_directory(tmp_path))
-    outcome = attempt(Job(cell(horizon=1), tmp_path).order(), tell)
-    assert outcome == {"horizon": 1, "error": None, "sound": True}
+    assert attempt(Job(cell(horizon=1), tmp_path).order(), tell) == (None, True)
     assert kinds == ["begins", "opened", "event", "task"]
