@@ -36,16 +36,15 @@ class Seconds:
         """Measure on a device of this machine, with random weights: their values do not matter."""
         work, timed = memory.work, partial(_timed, device, clock)
         model = Rehearsal(work, memory.precision).place(device)
-
-        def verify(rows: int) -> Callable[[], None]:
-            return partial(model.forward, work.verified._replace(rows=rows))
-
+        grid = work.verified
         a_token = timed(model.sampling, memory.rows) / max(1, memory.rows)
         return cls(
             work,
-            timed(lambda rows: partial(model.step, rows), work.rows),
-            timed(verify, work.verified.rows),
-            a_token * memory.sample,
+            step=timed(lambda rows: partial(model.step, rows), work.rows),
+            verifying=timed(
+                lambda rows: partial(model.forward, grid._replace(rows=rows)), grid.rows
+            ),
+            sampling=a_token * memory.sample,
         )
 
     def of_task(self, task: int) -> dict[str, float]:
@@ -67,8 +66,8 @@ class Seconds:
     def whole(self) -> float:
         """The seconds of the whole stream, with all rows of its matrix."""
         tasks, unseen = self.work.tasks, self.work.config.evaluation.rows != "horizon"
-        tasks_phases = [self.of_task(task) for task in range(1, tasks + 1)]
-        learning = sum(sum(phases.values()) - phases["evaluation"] for phases in tasks_phases)
+        by_task = [self.of_task(task) for task in range(1, tasks + 1)]
+        learning = sum(sum(phases.values()) - phases["evaluation"] for phases in by_task)
         return learning + self._asking(self.work.asked + tasks * unseen)
 
     def _asking(self, tasks: int) -> float:

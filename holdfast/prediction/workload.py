@@ -1,8 +1,8 @@
 """What a run does: the numbers of its sequences, minibatches and samples, and its passes.
 
-The passes use transformers, PEFT's LoRA and AdamW on a model of the run's shape. Their seconds are
-measured on a device with random weights; their memory is counted on fake tensors, which have shapes
-and no values. Neither needs the weights of the model.
+The passes use a model of the run's shape. Their seconds are measured on a device with random
+weights, their memory is counted on fake tensors, which have shapes and no values. Neither needs the
+weights of the model.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Workload:
     def needs(self, need: str) -> int:
         """The highest value of a field of ``Needs`` among the method's anchors, 0 without any."""
         return max(
-            [int(getattr(anchor.needs, need)) for anchor in self.config.anchors()], default=0
+            (int(getattr(anchor.needs, need)) for anchor in self.config.anchors()), default=0
         )
 
     @property
@@ -143,12 +143,13 @@ class Workload:
         The task's sequences are spread evenly over the stream's lengths, padded to the longest.
         """
         place = int((rows - 0.5) / rows * len(self.lengths))
-        beside = min(rows, self.replayed.rows) * self.config.replay.minibatches_per_step
-        texts = min(rows, self.general.rows) * self.config.general.minibatches_per_step
+        replayed, general = self.replayed, self.general
+        beside = min(rows, replayed.rows) * self.config.replay.minibatches_per_step
+        texts = min(rows, general.rows) * self.config.general.minibatches_per_step
         return (
             Grid(rows, self.lengths[place]),
-            Grid(beside, self.replayed.length),
-            Grid(texts, self.general.length),
+            replayed._replace(rows=beside),
+            general._replace(rows=texts),
         )
 
     def minibatches(self, task: int) -> int:
@@ -181,10 +182,12 @@ class Workload:
 
 
 class Rehearsal:
-    """A model of the configured shape with its factors. maps: (d_in, d_out) of adapted maps."""
+    """A model of the configured shape with its factors, on the meta device until it is placed.
+
+    layers: how many of the first ones, None for all; maps: (d_in, d_out) of adapted maps.
+    """
 
     def __init__(self, work: Workload, precision: str, layers: int | None = None) -> None:
-        """Build it on the meta device. layers: how many of the first ones, None for all."""
         self.work = work
         backbone, lora = work.config.backbone, work.config.lora
         self.model: Any = load_shape(backbone.name, backbone.revision).to(getattr(torch, precision))
@@ -204,6 +207,7 @@ class Rehearsal:
         if backbone.checkpointing:
             checkpoint_blocks(self.model)
         self.head: Any = self.model.get_output_embeddings()
+        self._positions_at_once = max(1, _LOGITS_AT_ONCE // int(self.head.weight.shape[0]))
         self.maps: dict[str, tuple[int, int]] = {
             name: (int(module.in_features or 0), int(module.out_features or 0))
             for name, module in self.model.named_modules()
@@ -224,7 +228,6 @@ class Rehearsal:
         return self
 
     def step(self, rows: int) -> None:
-        """A training step on a minibatch of ``rows`` sequences."""
         self.gradient(rows)
         nn.utils.clip_grad_norm_(self.factors, 1.0)
         self.optimizer.step()
@@ -253,7 +256,7 @@ class Rehearsal:
     def forward(self, grid: Grid) -> None:
         """A forward pass without gradients, with the argmax at every position."""
         self.peft.eval()
-        for piece in self._hidden(grid).split(self._at_once()):
+        for piece in self._hidden(grid).split(self._positions_at_once):
             self.head(piece).argmax(dim=-1)
 
     @torch.no_grad()
@@ -285,7 +288,7 @@ class Rehearsal:
 
     def _loss(self, hidden: Tensor, loss: Callable[[Tensor], Tensor]) -> Tensor:
         """The mean of a loss over hidden states, computed piece by piece."""
-        pieces = hidden.split(self._at_once())
+        pieces = hidden.split(self._positions_at_once)
         losses = [checkpoint(loss, piece, use_reentrant=False) for piece in pieces]
         return torch.stack(losses).sum() / len(hidden)
 
@@ -297,6 +300,3 @@ class Rehearsal:
         teacher = self.head(hidden.detach()).float().softmax(dim=-1)  # a run keeps its states
         student = self.head(hidden).float().log_softmax(dim=-1)
         return F.kl_div(student, teacher, reduction="sum")
-
-    def _at_once(self) -> int:
-        return max(1, _LOGITS_AT_ONCE // int(self.head.weight.shape[0]))
