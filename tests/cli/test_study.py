@@ -217,5 +217,5 @@ def test_workers_take_the_gpus_that_the_user_may_use(
     study.executor("local", None, 16, 1, None, "cpu", Path("out"), None)
     assert given == [
         {"workers": 3, "devices": gpus, "workers_per_gpu": 2, "threads": None},
-        {"workers": 16, "threads": None},
+        {"workers": 16, "devices": [], "workers_per_gpu": 1, "threads": None},
     ]
