@@ -39,15 +39,15 @@ class Record(Watch):
     def of(self, event: str, candidate: str) -> list[object]:
         return [detail for kind, name, detail in self.heard if (kind, name) == (event, candidate)]
 
-    def learned(self, executor: LocalExecutor, cells: list[Cell], store: Path) -> dict:
-        """Every outcome by its candidate."""
-        outcomes = {}
+    def errors(self, executor: LocalExecutor, cells: list[Cell], store: Path) -> dict:
+        """The error of every cell, or None, by its candidate."""
+        errors = {}
         for outcome in executor.map(cells, store, self):
             name = outcome.cell.candidate
-            assert name not in outcomes
-            outcomes[name] = outcome
+            assert name not in errors
+            errors[name] = outcome.error
             self.heard.append(("finished", name, None))
-        return outcomes
+        return errors
 
 
 @pytest.fixture(scope="module")
@@ -60,25 +60,23 @@ def alone(cell, tmp_path_factory) -> Path:
 
 def test_what_becomes_of_cells(cell, alone, tmp_path, monkeypatch):
     """Two workers, which nobody outlives; cells that fail do not stop the others."""
-    cells = {
-        planned.candidate: planned
-        for planned in (
-            cell("plain", 3),
-            cell("other seed", 3, seed=4),
-            cell("short", 2, method="vanilla"),
-            cell("refused", 4, lora={"rank": 1000, "alpha": 8}),
-            cell("longer", 3, method="vanilla"),
-            cell("out of memory", 3, sampling=TOO_MUCH),
-        )
-    }
+    plain, short = cell("plain", 3), cell("short", 2, method="vanilla")
+    cells = [
+        plain,
+        cell("other seed", 3, seed=4),
+        short,
+        cell("refused", 4, lora={"rank": 1000, "alpha": 8}),
+        cell("longer", 3, method="vanilla"),
+        cell("out of memory", 3, sampling=TOO_MUCH),
+    ]
     record, workers, store = Record(), forking(monkeypatch), tmp_path / "store"
-    outcomes = record.learned(LocalExecutor(2, threads=1), [*cells.values()], store)
-    assert outcomes.keys() == cells.keys()
+    errors = record.errors(LocalExecutor(2), cells, store)
+    assert errors.keys() == {cell.candidate for cell in cells}
     assert all(worker.poll() is not None for worker in workers)
 
     # As in one process.
-    assert outcomes["plain"].error is None and record.of("task", "plain") == [1, 2, 3]
-    place = cells["plain"].directory(store)
+    assert errors["plain"] is None and record.of("task", "plain") == [1, 2, 3]
+    place = plain.directory(store)
     assert result_of(place) == result_of(alone) and tasks_logged(place) == [1, 2, 3]
 
     # Side by side: each says that a task is done while the other is at work.
@@ -88,15 +86,15 @@ def test_what_becomes_of_cells(cell, alone, tmp_path, monkeypatch):
         assert any(begin < at["task", ours, task] < end for task in (1, 2, 3))
 
     # One trajectory is never learned by two: the longer waits, and goes on where the shorter ended.
-    assert cells["short"].key == cells["longer"].key
+    assert short.key == cells[4].key
     assert (record.of("task", "short"), record.of("task", "longer")) == ([1, 2], [3])
     assert at["task", "short", 2] < at["started", "longer", None]
 
-    assert outcomes["refused"].error.startswith("lora.rank = 1000 exceeds the rank of")
+    assert errors["refused"].startswith("lora.rank = 1000 exceeds the rank of")
     assert record.of("task", "refused") == []
     assert record.of("task", "out of memory") == [1]  # nothing is replayed in the first task
-    assert "can't allocate memory" in outcomes["out of memory"].error
-    assert "\n" not in outcomes["out of memory"].error
+    assert "can't allocate memory" in errors["out of memory"]
+    assert "\n" not in errors["out of memory"]
 
 
 def test_killed_workers(cell, alone, tmp_path, monkeypatch):
@@ -115,23 +113,22 @@ def test_killed_workers(cell, alone, tmp_path, monkeypatch):
             if cell_ is disturbed and task == 2:
                 workers[-1].kill()
 
-    workers, record = forking(monkeypatch), Killer()
-    outcomes = record.learned(LocalExecutor(1), [disturbed, doomed, last], tmp_path / "store")
+    workers, record, store = forking(monkeypatch), Killer(), tmp_path / "store"
     how = "killed by SIGKILL, as when memory runs out"
-    assert outcomes["disturbed"].error is None
-    assert record.of("task", "disturbed") == [1, 2, 3]
+    assert record.errors(LocalExecutor(1), [disturbed, doomed, last], store) == {
+        "disturbed": None,
+        "doomed": f"lost its worker 3 times, the last time {how}",
+        "last": None,
+    }
     again = f"lost its worker ({how}); begins again where it stood"
     assert record.of("event", "disturbed") == [again]
-    place = disturbed.directory(tmp_path / "store")
-    assert result_of(place) == result_of(alone) and tasks_logged(place) == [1, 2, 3]
-    assert [name for kind, name, _ in record.heard if kind == "started"] == [
-        "disturbed", "disturbed", "doomed", "doomed", "doomed", "last"
-    ]  # fmt: skip
-    assert len(workers) == 5  # the first, and one after each kill
-    assert outcomes["doomed"].error == f"lost its worker 3 times, the last time {how}"
-    assert record.of("task", "doomed") == []
     assert record.of("event", "doomed") == [again, again, f"lost its worker ({how}); given up"]
-    assert outcomes["last"].error is None
+    assert record.of("task", "disturbed") == [1, 2, 3] and record.of("task", "doomed") == []
+    place = disturbed.directory(store)
+    assert result_of(place) == result_of(alone) and tasks_logged(place) == [1, 2, 3]
+    started = [name for kind, name, _ in record.heard if kind == "started"]
+    assert started == [*2 * ["disturbed"], *3 * ["doomed"], "last"]
+    assert len(workers) == 5  # the first, and one after each kill
 
 
 def test_closing_early_leaves_no_process(cell, tmp_path, monkeypatch):
