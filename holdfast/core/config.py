@@ -5,6 +5,7 @@ Also former names of sections, and the check that a directory's recorded setting
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import difflib
 import hashlib
@@ -81,9 +82,8 @@ V = TypeVar("V")
 
 
 def build(kind: type[AnyConfig], values: Mapping[str, Any], *, source: str) -> AnyConfig:
-    """Validate ``values`` as a ``kind``.
+    """Validate ``values`` as a ``kind``. source: where they come from, for the error.
 
-    source: where the values come from, for the error.
     Raises HoldfastError in one line: the first wrong key, its value, and what to write instead.
     """
     try:
@@ -134,20 +134,14 @@ def as_override(key: str, value: Any) -> str:
 
     Raises HoldfastError for a value that cannot be written so, such as a date or NaN.
     """
-    for text in _spellings(value):
+    # Bare words are more readable in tables; text with white space needs quotes to show its end.
+    texts = [value] if isinstance(value, str) and value.split() == [value] else []
+    with contextlib.suppress(TypeError, ValueError):
+        texts.append(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
+    for text in texts:
         if setting_value(text) == value:
             return f"{key}={text}"
     raise HoldfastError(f"{key}: {value!r} cannot be written as {key}=VALUE; choose another value")
-
-
-def _spellings(value: Any) -> list[str]:
-    try:
-        quoted = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-    except (TypeError, ValueError):
-        return []
-    # Bare words are more readable in tables; text with white space needs quotes to show its end.
-    bare = isinstance(value, str) and value.split() == [value]
-    return [value, quoted] if bare else [quoted]
 
 
 def sha256_of(value: Any) -> str:
@@ -306,7 +300,7 @@ def _depth_of_union(kind: type[Config], location: list[str]) -> int:
         is_union = get_origin(annotation) in (Union, UnionType)
         if is_union and len({*get_args(annotation)} - {type(None)}) > 1:
             return depth
-        fields = getattr(annotation, "model_fields", {})
+        fields = _fields_of(fields.get(name))
     return len(location)
 
 
@@ -324,7 +318,7 @@ def _unknown(kind: type[Config], location: list[str]) -> str:
     initials = "".join(word[0] for word in last.split("_") if word)
     if len(initials) > 1 and (short := ".".join([*location[:-1], initials])) in siblings:
         return f"unknown key {key}; did you mean {short}?"
-    for names in (siblings, _settings(kind)):
+    for names in (siblings, _settings(kind.model_fields)):
         parts = [name.split(".")[-1] for name in names]
         similar = difflib.get_close_matches(last, parts, n=1, cutoff=0.7)
         similar = similar or difflib.get_close_matches(key, names, n=1, cutoff=0.8)
@@ -333,22 +327,22 @@ def _unknown(kind: type[Config], location: list[str]) -> str:
     return f"unknown key {key}; {did_you_mean(key, siblings)}" if siblings else f"unknown key {key}"
 
 
-def _settings(kind: type[BaseModel], prefix: str = "") -> list[str]:
-    """The dotted names of all settings of a configuration, sections included."""
+def _settings(fields: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """The dotted names of all settings of a configuration."""
     names = []
-    for name, field in kind.model_fields.items():
-        section = field.annotation
-        if isinstance(section, type) and issubclass(section, BaseModel):
-            names += _settings(section, f"{prefix}{name}.")
-        else:
-            names.append(f"{prefix}{name}")
+    for name, field in fields.items():
+        section = _fields_of(field)
+        names += _settings(section, f"{prefix}{name}.") if section else [f"{prefix}{name}"]
     return names
 
 
-def _fields_at(kind: type[BaseModel], location: list[str]) -> list[str]:
+def _fields_at(kind: type[Config], location: list[str]) -> Mapping[str, Any]:
+    """The fields of the section at a location; none if there is no section."""
+    fields: Mapping[str, Any] = kind.model_fields
     for name in location:
-        annotation = kind.model_fields[name].annotation if name in kind.model_fields else None
-        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
-            return []
-        kind = annotation
-    return list(kind.model_fields)
+        fields = _fields_of(fields.get(name))
+    return fields
+
+
+def _fields_of(field: Any) -> Mapping[str, Any]:
+    return getattr(getattr(field, "annotation", None), "model_fields", {})

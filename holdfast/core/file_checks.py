@@ -22,19 +22,13 @@ _UNFINISHED = re.compile(r"\..+\.\d+\.part")  # as holdfast.core.files.atomic_wr
 
 
 def regular(path: Path) -> Path:
-    """Return ``path`` if it is a regular file, or a link to one, and so can be read.
-
-    Raises OSError if it is missing or something else: a directory, a named pipe, a device.
-    """
+    """Return the path of a regular file, or of a link to one; OSError for anything else."""
     _check_regular(path, path.stat().st_mode)
     return path
 
 
 def own_file(path: Path) -> Path:
-    """Return ``path`` if it may be changed in place: a regular file, or nothing yet.
-
-    Raises OSError for a link, and for anything else that is no regular file.
-    """
+    """Return the path of a regular file, or of nothing yet; OSError for a link or other things."""
     with contextlib.suppress(FileNotFoundError):
         mode = path.lstat().st_mode
         if stat.S_ISLNK(mode):
@@ -125,10 +119,9 @@ def moved(directory: Path) -> HoldfastError:
 
 
 class HeldDirectory:
-    """An open directory, which notices when it is moved or removed."""
+    """An open directory, which notices when it is moved or removed; OSError if there is none."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError if the directory cannot be opened."""
         self._path = path
         self._handle = os.open(path, os.O_RDONLY)  # while open, its inode number is not reused
         weakref.finalize(self, os.close, self._handle)

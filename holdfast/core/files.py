@@ -47,8 +47,7 @@ def lock_directory(
     lock: name of the lock's file, if a directory has several locks; patience: seconds to wait for
     another process that holds the lock, or ``FOR_EVER``; parts: files and folders to be written
     there; create: create a missing directory. Raises InUseError if the lock is still held then,
-    HoldfastError if a part is a link, or the directory is missing, was moved, cannot be written or
-    is on a file system without locks.
+    HoldfastError if a part is a link, or the directory was moved or cannot be written or locked.
     """
     refuse_links(directory, (lock, *parts))
     if not create:
@@ -182,11 +181,9 @@ def atomic_write(path: Path, *, in_folder: bool = False, parents: bool = False) 
     """Yield a temporary path beside ``path``; on success it is flushed and renamed over it.
 
     in_folder: the temporary path is in a folder of its own, for a library that writes more files
-    beside it; so everything that a killed writer leaves is known to be ours.
-    parents: create missing parent folders. Otherwise they must exist, so that a directory that was
-    moved meanwhile is not created again.
-    Raises HoldfastError if a folder is missing, the disk is full or the place cannot be written;
-    ``path`` is then unchanged.
+    beside it; so everything that a killed writer leaves is known to be ours. parents: create
+    missing parent folders; otherwise a directory that was moved meanwhile is not created again.
+    Raises HoldfastError, with ``path`` unchanged, if it cannot be written.
     """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     temporary = part / path.name if in_folder else part
@@ -218,10 +215,7 @@ def _error_class(error: BaseException) -> type[HoldfastError]:
 
 
 def make_folder(folder: Path, *, parents: bool = False) -> Path:
-    """Create a folder if it is missing, and return it; ``parents``: create its parents too.
-
-    Raises HoldfastError if it cannot be created, as in a directory that was moved.
-    """
+    """Create a folder if it is missing; return it. HoldfastError if its directory was moved."""
     try:
         folder.mkdir(exist_ok=True, parents=parents)
         return folder
@@ -239,16 +233,13 @@ def _unwritable(path: Path, error: OSError) -> HoldfastError:
 
 
 def write_text_atomically(path: Path, text: str, *, parents: bool = False) -> None:
-    """Replace a text file (UTF-8) atomically; ``parents``: see :func:`atomic_write`."""
+    """Replace a text file (UTF-8) by :func:`atomic_write`."""
     with atomic_write(path, parents=parents) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, value: Any, *, parents: bool = False) -> None:
-    """Replace a JSON file atomically; ``parents``: see :func:`atomic_write`.
-
-    Raises ValueError for NaN, which is not JSON.
-    """
+    """Replace a JSON file by :func:`atomic_write`; ValueError for NaN, which is not JSON."""
     write_text_atomically(path, json_text(value), parents=parents)
 
 
@@ -298,8 +289,7 @@ def take_place(
 
     manifest: name of the file that lists what earlier calls wrote; names: the files to be written,
     relative to the directory; stale: files to be removed if an earlier call wrote them. Raises
-    HoldfastError if a file of ``names`` exists that no earlier call wrote, for a link in the
-    directory, and if the directory cannot be written.
+    HoldfastError if a file of ``names`` exists that no earlier call wrote, and for a link there.
     """
     record = directory / manifest
     refuse_links(directory, {manifest, *names, *(str(Path(name).parent) for name in names)} - {"."})

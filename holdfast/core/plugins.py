@@ -23,10 +23,10 @@ _registered: dict[str, dict[str, Any]] = {}  # in this process, by group and nam
 
 
 def register(group: str, name: str, kind: object, base: type) -> None:
-    """Add a mechanism to a group for this process; the same name again replaces it.
+    """Add a mechanism's class to a group for this process; the same name again replaces it.
 
-    kind: the class. Raises HoldfastError if it does not inherit ``base``, if the name is taken, or
-    if it cannot stand in a method's tag.
+    Raises HoldfastError if it does not inherit ``base``, or for a name that is taken or cannot
+    stand in a method's tag.
     """
     if not (isinstance(kind, type) and issubclass(kind, base)):
         raise HoldfastError(f"{kind!r:.60} is no {base.__name__}; give a class that inherits it")

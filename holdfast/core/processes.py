@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.core.errors import HoldfastError, InUseError, reason_of
+from holdfast.core.errors import HoldfastError, error_of, reason_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -152,9 +152,14 @@ def all_reduce_count(number: int) -> int:
     return int(all_reduce_(torch.tensor(number)))
 
 
-def broadcast_(tensor: Tensor) -> Tensor:
-    """Replace a tensor by the first process's; return it."""
-    return tensor if _group is None else _broadcast_from(0, tensor)
+def broadcast_(tensor: Tensor, owner: int = 0) -> Tensor:
+    """Replace a tensor by that of the process ``owner``; return it."""
+    if _group is not None:
+        import torch.distributed as dist
+
+        with _connected():
+            dist.broadcast(tensor, owner)
+    return tensor
 
 
 def all_gather_rows(rows: Tensor, counts: Sequence[int]) -> Tensor:
@@ -173,7 +178,7 @@ def all_gather_rows(rows: Tensor, counts: Sequence[int]) -> Tensor:
         is_ours = owner == _group.rank
         block = rows.contiguous() if is_ours else rows.new_empty(sum(sizes), *rows.shape[1:])
         if sum(sizes):
-            _broadcast_from(owner, block)
+            broadcast_(block, owner)
         for item, piece in zip(owned, block.split(sizes), strict=True):
             pieces[item] = piece
     return torch.cat(pieces) if pieces else rows
@@ -210,7 +215,7 @@ def run_on_rank_zero(work: Callable[[], T]) -> T:
             answer["result"] = work()
         except HoldfastError as error:
             failure = error
-            answer = {"error": str(error), "in_use": isinstance(error, InUseError)}
+            answer = {"error": str(error), "code": error.code}
     box = [json.dumps(answer)]
     with _connected():
         dist.broadcast_object_list(box)
@@ -218,7 +223,7 @@ def run_on_rank_zero(work: Callable[[], T]) -> T:
         raise failure
     answer = json.loads(box[0])
     if "error" in answer:
-        raise (InUseError if answer["in_use"] else HoldfastError)(answer["error"])
+        raise error_of(answer["code"], answer["error"])
     result: T = answer["result"]
     return result
 
@@ -237,14 +242,6 @@ def claims_error_report() -> bool:
             time.sleep(0.05)
         return bool(_group.store.add(key, 1) == 1)
     return False
-
-
-def _broadcast_from(owner: int, tensor: Tensor) -> Tensor:
-    import torch.distributed as dist
-
-    with _connected():
-        dist.broadcast(tensor, owner)
-    return tensor
 
 
 @contextmanager
