@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError, did_you_mean, reason_of
@@ -19,6 +19,7 @@ from holdfast.learning.progress import OptimiserStep, Progress, Several
 from holdfast.results import RecallMatrix, final, retention_by_age
 from holdfast.results.record import flat, read_events
 
+T = TypeVar("T")
 EVERY = 10  # optimiser steps whose mean is one point
 PROJECT = "holdfast"
 
@@ -27,9 +28,8 @@ PROJECT = "holdfast"
 class Run:
     """A run, as a tracker's client has to know it.
 
-    directory: the trajectory's; identity: stays the same, so that a continued run continues in the
-    tracker too; settings: nested; name: shown by the tracker; group: the name of its study, None
-    without one; steps: optimiser steps of the tasks that are learned already.
+    directory: the trajectory's; identity: of a continued run the same; settings: nested; name: as
+    shown; group: the name of its study; steps: optimiser steps of tasks that are learned already.
     """
 
     directory: Path
@@ -175,7 +175,7 @@ def tracked(
     events = (event for event in read_events(directory) if event.get("event") == "task")
     steps = sum(event.get("steps", 0) for event in events if event["task"] <= horizon)
     run = Run(directory, identity, settings, name or directory.resolve().name, group, steps)
-    tracking = Tracking(tracker, run, progress.event, steps=steps)
+    tracking = Tracking(tracker, run, progress.event)
     try:
         yield Several(progress, tracking)
     finally:
@@ -191,22 +191,19 @@ class Tracking(Progress):
     ``task/seconds/PHASE``, ``task/loss/TERM`` of the last epoch, ``task/state_bytes``,
     ``task/peak_memory_bytes`` and what else is measured after a task.
 
-    steps: optimiser steps of the tasks before the first one that this process learns; tell: shows
-    a line to the user. After the first error of its client it sends nothing more.
+    tell: shows a line to the user. After the first error of its client it sends nothing more.
     """
 
-    def __init__(self, name: str, run: Run, tell: Callable[[str], None], *, steps: int = 0) -> None:
-        self._name = name
-        self._run = run
-        self._tell = tell
-        self._steps = steps
+    def __init__(self, name: str, run: Run, tell: Callable[[str], None]) -> None:
+        self._name, self._run, self._tell = name, run, tell
+        self._steps = run.steps
         self._client: Client | None = None
         self._given_up = False
         self._waiting: list[OptimiserStep] = []
 
     def task_begun(self, task: int, horizon: int) -> None:
-        if self._client is None and not self._given_up:  # the directory is locked by now
-            self._safely(self._open)
+        if self._client is None:  # the directory is locked by now
+            self._client = self._safely(lambda: CLIENTS[self._name](self._run))
 
     def optimised(self, step: OptimiserStep) -> None:
         self._steps += 1
@@ -238,11 +235,8 @@ class Tracking(Progress):
     def close(self) -> None:
         """Send what waits, and wait until the client has sent it."""
         self._send_steps()
-        if self._client is not None and not self._given_up:
+        if self._client is not None:
             self._safely(self._client.close)
-
-    def _open(self) -> None:
-        self._client = CLIENTS[self._name](self._run)
 
     def _send_steps(self) -> None:
         steps, self._waiting = self._waiting, []
@@ -260,13 +254,16 @@ class Tracking(Progress):
     def _send(self, numbers: Mapping[str, float], place: int) -> None:
         client = self._client
         finite = {name: float(value) for name, value in numbers.items() if math.isfinite(value)}
-        if client is not None and finite and not self._given_up:
+        if client is not None and finite:
             self._safely(lambda: client.log(finite, place))
 
-    def _safely(self, act: Callable[[], None]) -> None:
+    def _safely(self, act: Callable[[], T]) -> T | None:
+        if self._given_up:
+            return None
         try:
-            act()
+            return act()
         except Exception as error:  # noqa: BLE001 a client may raise anything; the run goes on
             self._given_up = True
             words = reason_of(error) or type(error).__name__
             self._tell(f"--track {self._name}: {words}; the run goes on without it")
+            return None

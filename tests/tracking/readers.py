@@ -35,10 +35,9 @@ def of_tensorboard(place: Path) -> Runs:
             name: {event.step: event.value for event in files.Scalars(name)}
             for name in files.Tags()["scalars"]
         }
-        if folder.name == "tensorboard":
-            runs[folder.parent.name] = Told(None, points)
-        else:
-            runs[folder.name] = Told(folder.parent.name, points)
+        alone = folder.name == "tensorboard"
+        name, group = (folder.parent.name, None) if alone else (folder.name, folder.parent.name)
+        runs[name] = Told(group, points)
     return runs
 
 
@@ -63,10 +62,7 @@ def wandb_records(path: Path, within: float = 20.0) -> list[Any]:
 
     end = time.monotonic() + within
     while True:
-        entries = []
-        for data in records(path.read_bytes()):
-            entries.append(Record())
-            entries[-1].ParseFromString(data)
+        entries = [Record.FromString(data) for data in records(path.read_bytes())]
         if any(record.WhichOneof("record_type") == "exit" for record in entries):
             return entries
         assert time.monotonic() < end, f"{path} has no end"
@@ -103,12 +99,12 @@ def of_mlflow(place: Path) -> Runs:
         assert run.info.run_name not in runs  # continued, not begun again
         assert run.data.params["optim.lr"] == "0.03"
         assert run.info.status == "FINISHED"
+        histories = {
+            name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics
+        }
         points = {
-            name: {
-                point.step: point.value
-                for point in client.get_metric_history(run.info.run_id, name)
-            }
-            for name in run.data.metrics
+            name: {point.step: point.value for point in history}
+            for name, history in histories.items()
         }
         runs[run.info.run_name] = Told(run.data.tags.get("holdfast_study"), points)
     return runs

@@ -16,6 +16,7 @@ from holdfast import RunConfig, Trajectory
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.progress import OptimiserStep, Progress, Several
 from holdfast.results import final, retention_by_age
+from holdfast.results.record import read_events
 from holdfast.studies.executor import Cell, Job, with_tracker
 from holdfast.studies.worker import attempt
 from holdfast.tracking import tracking
@@ -44,8 +45,7 @@ class Heard(Progress):
     """What a listener of one's own hears, and the numbers of every step."""
 
     def __init__(self) -> None:
-        self.names: list[str] = []
-        self.steps: list[dict[str, float]] = []
+        self.names, self.steps = [], []
 
     def task_begun(self, task, horizon):
         self.names.append(f"begun {task} of {horizon}")
@@ -53,11 +53,9 @@ class Heard(Progress):
     def optimised(self, step):
         (terms,) = step.terms
         assert set(terms) == {"sft", "si", "sd", "replay"}
-        norm = float(step.gradient_norm)
+        norm, loss = float(step.gradient_norm), float(terms["sft"])
         assert norm > 0 and 0 < step.rate <= 0.03
-        self.steps.append(
-            {"rate": step.rate, "gradient_norm": norm, "loss/sft": float(terms["sft"])}
-        )
+        self.steps.append({"rate": step.rate, "gradient_norm": norm, "loss/sft": loss})
 
     def row_observed(self, after_task, recall):
         self.names.append(f"row {after_task} on {list(recall)}")
@@ -127,14 +125,12 @@ def test_the_tracker_has_what_the_run_told(name: str, config, offline: Path) -> 
         for age, share in enumerate(retention_by_age(upto)):
             assert points[f"task/retention/age_{age}"][task] == pytest.approx(share)
         assert points[f"task/recall/on_task_{task}"][3] == pytest.approx(matrix[3, task])
-    events = [json.loads(line) for line in (place / "log.jsonl").read_text().splitlines()]
-    for event in events:
-        assert points["task/seconds/training"][event["task"]] == pytest.approx(
-            event["seconds"]["training"], rel=1e-5
-        )
-        assert points["task/loss/sd"][event["task"]] == pytest.approx(
-            event["losses"][-1]["sd"], rel=1e-5
-        )
+    for event in read_events(place):
+        for name, value in (
+            ("seconds/training", event["seconds"]["training"]),
+            ("loss/sd", event["losses"][-1]["sd"]),
+        ):
+            assert points[f"task/{name}"][event["task"]] == pytest.approx(value, rel=1e-5)
     assert all(math.isfinite(value) for series in points.values() for value in series.values())
     assert {"step/loss/sft", "step/gradient_norm", "task/state_bytes"} <= set(points)
 
@@ -176,11 +172,9 @@ def test_steps_of_a_task_that_was_killed_are_drawn_once(tmp_path: Path) -> None:
         if not steps:
             client.log({"task/recall_of_all": 1.0}, 1)
         client.close()
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    files = EventAccumulator(str(tmp_path / "cells" / "run" / "tensorboard")).Reload()
-    assert [event.step for event in files.Scalars("step/rate")] == list(range(1, 8))
-    assert [event.step for event in files.Scalars("task/recall_of_all")] == [1]
+    points = READERS["tensorboard"](tmp_path)["run"].points
+    assert list(points["step/rate"]) == list(range(1, 8))
+    assert list(points["task/recall_of_all"]) == [1]
 
 
 @pytest.mark.usefixtures("quick")
@@ -190,17 +184,14 @@ def test_a_tracker_that_fails_never_stops_a_cell(
 ) -> None:
     """A worker tells it once, and the cell's directory is what it would be without a tracker."""
 
-    def fail(*_: object) -> None:
-        raise ConnectionError("no route\nto host")
-
-    def nothing(*_: object) -> None:
-        pass
+    def act(name: str) -> None:
+        if name == fails:
+            raise ConnectionError("no route\nto host")
 
     def opened(run: Run) -> Client:
         assert (run.name, run.group) == ("merge seed 3", "rates")
-        if fails == "open":
-            fail()
-        return Client(fail if fails == "log" else nothing, fail if fails == "close" else nothing)
+        act("open")
+        return Client(lambda *_: act("log"), lambda: act("close"))
 
     monkeypatch.setitem(tracking.CLIENTS, "wandb", opened)
     plain = Cell("merge", config, 1)
@@ -228,10 +219,8 @@ def test_workers_of_a_suite_send_their_cells(
     ended = holdfast(*command, "--out", offline / "pair", "--track", "tensorboard")
     assert ended.status == 0, ended.err
     runs = READERS["tensorboard"](offline / "pair")
-    assert {name: group for name, (group, _) in runs.items()} == {
-        "vanilla seed 41": "pair",
-        "merge seed 41": "pair",
-    }
+    groups = {name: group for name, (group, _) in runs.items()}
+    assert groups == {"vanilla seed 41": "pair", "merge seed 41": "pair"}
     assert all(set(points["task/recall_of_all"]) == {1, 2} for _, points in runs.values())
     refused = holdfast(*command, "--out", offline / "more", "--track", "tensorbord")
     assert refused.status == 2 and "did you mean tensorboard" in refused.err
