@@ -18,7 +18,7 @@ from holdfast.learning.trajectory import Trajectory
 from holdfast.results import RecallMatrix
 from holdfast.results.record import Description, completed_in
 from holdfast.streams import Stream
-from holdfast.studies.executor import Cell, Executor, Outcome, Watch
+from holdfast.studies.executor import Cell, Executor, Outcome, Watch, run_cells
 
 
 @contextmanager
@@ -84,7 +84,8 @@ def advance(
             trajectory.advance(cell.horizon)  # writes tables that a killed process left out
             ended.append(Outcome(cell))
     watch.begins(len(cells), sum(cell.horizon - since for cell in cells), missing)
-    for outcome in itertools.chain(ended, executor.map(waiting, store, watch) if waiting else ()):
+    learned = run_cells(waiting, store, executor, watch) if waiting else ()
+    for outcome in itertools.chain(ended, learned):
         watch.finished(outcome)
         yield outcome
 

@@ -95,22 +95,11 @@ class Watch:
 
 
 class Executor(Protocol):
-    """Advances cells in parallel; their results are in the store, not in the returned values."""
+    """Workers that advance cells in parallel, of one :func:`run_cells` at a time."""
 
-    def map(self, cells: Sequence[Cell], store: Path, watch: Watch) -> Iterator[Outcome]:
-        """Yield the outcome of each cell as it finishes, each cell once.
-
-        Cells start in the order given; those of one trajectory run one after another. A cell that
-        fails has an outcome with an error and does not stop the others. A lost worker costs at most
-        the task in progress: its cell is retried, up to ``RETRIES`` times. Raises HoldfastError
-        when no cell can be advanced at all. Closing the iterator (and Ctrl-C) ends the workers;
-        only committed tasks remain.
-        """
+    def begin(self, jobs: list[Job], store: Path, watch: Watch) -> list[Job]:
+        """Prepare for these jobs; return those that an earlier call left running."""
         ...
-
-
-class Workers(Protocol):
-    """The workers of one ``Executor.map``."""
 
     def start(self, due: list[Job]) -> list[Job]:
         """Start the first of these jobs, as many as there is room for; return those started."""
@@ -127,7 +116,7 @@ class Workers(Protocol):
 
 @dataclass(eq=False)
 class Job:
-    """The progress of one cell within one ``Executor.map``.
+    """The progress of one cell within one :func:`run_cells`.
 
     reached: tasks learned by now, None before a worker has opened the trajectory; losses: how many
     of its workers were lost.
@@ -191,16 +180,26 @@ class Job:
         self.outcome = Outcome(self.cell, error)
 
 
-def run_jobs(
-    waiting: list[Job], running: list[Job], workers: Workers, watch: Watch
+def run_cells(
+    cells: Sequence[Cell], store: Path, executor: Executor, watch: Watch
 ) -> Iterator[Outcome]:
-    """Yield each job's outcome as it finishes; always end the workers."""
+    """Yield the outcome of each cell as it finishes, each cell once; always end the workers.
+
+    Cells start in the order given; those of one trajectory run one after another. A cell that fails
+    has an outcome with an error and does not stop the others. A lost worker costs at most the task
+    in progress: its cell is retried, up to ``RETRIES`` times. The results are in the store.
+    Raises HoldfastError when no cell can be advanced at all. Closing the iterator (and Ctrl-C) ends
+    the workers; only committed tasks remain.
+    """
+    jobs = [Job(cell, cell.directory(store)) for cell in cells]
+    running = executor.begin(jobs, store, watch)
+    waiting = [job for job in jobs if job not in running]
     try:
         while waiting or running:
-            for job in workers.start(due(waiting, running)):
+            for job in executor.start(due(waiting, running)):
                 waiting.remove(job)
                 running.append(job)
-            for job, message in workers.messages():
+            for job, message in executor.messages():
                 job.hears(message, watch)
                 if message["told"] not in LAST:
                     continue
@@ -210,7 +209,7 @@ def run_jobs(
                 else:
                     yield job.outcome
     finally:
-        workers.end()
+        executor.end()
 
 
 def due(waiting: Iterable[Job], running: Iterable[Job]) -> list[Job]:

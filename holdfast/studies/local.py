@@ -10,18 +10,18 @@ from pathlib import Path
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import make_folder
-from holdfast.studies.executor import (
-    LAST,
-    RETRIES,
-    Cell,
-    Job,
-    Message,
-    Outcome,
-    Watch,
-    environment,
-    run_jobs,
-)
+from holdfast.studies.executor import LAST, RETRIES, Job, Message, Watch, environment
 from holdfast.studies.worker import LOOK, WorkerProcess
+
+
+@dataclass(eq=False)
+class _Place:
+    """A place for a worker. failures: consecutive workers that died before they began a cell."""
+
+    environment: dict[str, str]
+    worker: WorkerProcess | None = None
+    job: Job | None = None
+    failures: int = 0
 
 
 class LocalExecutor:
@@ -52,28 +52,13 @@ class LocalExecutor:
         places = places[:workers]  # fewer workers than fit are spread over all GPUs
         share = max(1, usable_cores() // len(places)) if devices else 1
         self._environments = [environment(threads or share, place) for place in places]
+        self._places: list[_Place] = []
 
-    def map(self, cells: Sequence[Cell], store: Path, watch: Watch) -> Iterator[Outcome]:
+    def begin(self, jobs: list[Job], store: Path, watch: Watch) -> list[Job]:
         make_folder(store)
-        jobs = [Job(cell, cell.directory(store)) for cell in cells]
         trajectories = len({job.directory for job in jobs})
-        places = [_Place(variables) for variables in self._environments[:trajectories]]
-        return run_jobs(jobs, [], _LocalWorkers(places), watch)
-
-
-@dataclass(eq=False)
-class _Place:
-    """A place for a worker. failures: consecutive workers that died before they began a cell."""
-
-    environment: dict[str, str]
-    worker: WorkerProcess | None = None
-    job: Job | None = None
-    failures: int = 0
-
-
-class _LocalWorkers:
-    def __init__(self, places: list[_Place]) -> None:
-        self._places = places
+        self._places = [_Place(variables) for variables in self._environments[:trajectories]]
+        return []
 
     def start(self, due: list[Job]) -> list[Job]:
         free = [place for place in self._places if place.job is None]

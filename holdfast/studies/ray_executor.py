@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,10 @@ from typing import Any
 from holdfast.core.errors import HoldfastError, reason_of
 from holdfast.studies.executor import (
     LAST,
-    Cell,
     Job,
     Message,
-    Outcome,
     Watch,
     environment,
-    run_jobs,
     store_mark,
     unseen,
 )
@@ -68,27 +65,17 @@ class RayExecutor:
             max_retries=0,
         )(learn)
 
-    def map(self, cells: Sequence[Cell], store: Path, watch: Watch) -> Iterator[Outcome]:
-        store = store.absolute()
-        jobs = [Job(cell, cell.directory(store)) for cell in cells]
-        arguments = (self._environment, store_mark(store))
-        workers = _RayWorkers(self._ray, self._task, arguments, self._workers)
-        return run_jobs(jobs, [], workers, watch)
-
-
-class _RayWorkers:
-    """task: ``learn`` on a node; arguments: those after the order; most: cells at once."""
-
-    def __init__(self, ray: Any, task: Any, arguments: tuple[Any, ...], most: int | None) -> None:
-        self._ray, self._task, self._arguments, self._most = ray, task, arguments, most
+    def begin(self, jobs: list[Job], store: Path, watch: Watch) -> list[Job]:
+        self._mark = store_mark(store)
         self._running: dict[Any, Job] = {}  # Ray's generator of a worker's messages -> its job
+        return []
 
     def start(self, due: list[Job]) -> list[Job]:
-        if self._most is not None:
-            due = due[: self._most - len(self._running)]
+        if self._workers is not None:
+            due = due[: self._workers - len(self._running)]
         for job in due:
             task = self._task.options(name=job.cell.key)
-            self._running[task.remote(job.order(), *self._arguments)] = job
+            self._running[task.remote(job.order(), self._environment, self._mark)] = job
         return due
 
     def messages(self) -> Iterator[tuple[Job, Message]]:

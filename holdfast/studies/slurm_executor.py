@@ -29,13 +29,10 @@ from holdfast.core.files import append, make_folder
 from holdfast.core.processes import importable
 from holdfast.studies.executor import (
     LAST,
-    Cell,
     Job,
     Message,
-    Outcome,
     Watch,
     environment,
-    run_jobs,
     store_mark,
     unseen,
 )
@@ -148,57 +145,17 @@ class SlurmExecutor:
             )
         logging.getLogger("submitit").setLevel(logging.CRITICAL)  # it would write into the table
         self._submitit = submitit
-        self.folder = folder.absolute()
-        self.parameters = parameters or SlurmParameters()
-        self.workers = workers
+        self._folder = folder.absolute()
+        self._parameters = parameters or SlurmParameters()
+        self._workers = workers
         self._threads = threads
 
-    def map(self, cells: Sequence[Cell], store: Path, watch: Watch) -> Iterator[Outcome]:
-        store = store.absolute()
-        make_folder(self.folder)
-        workers = _SlurmJobs(self, store_mark(store), watch)
-        jobs = [Job(cell, cell.directory(store)) for cell in cells]
-        running = workers.adopt(jobs)
-        waiting = [job for job in jobs if job not in running]
-        return run_jobs(waiting, running, workers, watch)
-
-    def submit(self, calls: Sequence[AdvanceCell], parallel: int) -> list[str]:
-        """Submit calls as one job array, of which ``parallel`` may run at once; return their ids.
-
-        Raises HoldfastError when the cluster refuses.
-        """
-        # To be set before torch loads.
-        variables = {**environment(self._threads), "PYTHONPATH": importable()}
-        settings = [f"{name}={value}" for name, value in variables.items()]
-        executor = self._submitit.AutoExecutor(
-            self.folder,
-            "slurm",
-            slurm_python=shlex.join(["env", *settings, sys.executable, "-P"]),
-            slurm_max_num_timeout=self.parameters.max_num_timeout,
-        )
-        executor.update_parameters(**self.parameters.for_submitit(self._threads, parallel))
-        inside = "SLURM_JOB_ID" in os.environ  # a job whose size a new one would inherit
-        try:
-            with self._submitit.helpers.clean_env() if inside else contextlib.nullcontext():
-                return [job.job_id for job in executor.submit_array(calls)]
-        except (RuntimeError, OSError) as error:  # submitit's own errors are RuntimeErrors
-            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-            reasons = [line for line in lines if line.startswith("sbatch:")] or lines
-            raise HoldfastError(
-                f"Slurm takes no job: {[type(error).__name__, *reasons][-1]}"
-            ) from error
-
-
-class _SlurmJobs:
-    """The jobs of one ``SlurmExecutor.map`` in Slurm's queue."""
-
-    def __init__(self, executor: SlurmExecutor, mark: str, watch: Watch) -> None:
-        self._executor, self._mark, self._watch = executor, mark, watch
+    def begin(self, jobs: list[Job], store: Path, watch: Watch) -> list[Job]:
+        """Take over jobs of an earlier call that are still in Slurm's queue, and return them."""
+        make_folder(self._folder)
+        self._mark, self._watch = store_mark(store), watch
         self._submitted: dict[Job, tuple[str, Messages]] = {}  # the id in the queue, and the file
         self._submit_after = self._asked = 0.0
-
-    def adopt(self, jobs: list[Job]) -> list[Job]:
-        """Take over jobs of an earlier call that are still in Slurm's queue, and return them."""
         latest: dict[Job, list[dict[str, Any]]] = {}
         for job in jobs:
             file = self._file(job)
@@ -222,7 +179,7 @@ class _SlurmJobs:
 
     def start(self, due: list[Job]) -> list[Job]:
         """Submit jobs as one array."""
-        wave, parallel, most = due[:_ARRAY], len(due), self._executor.workers
+        wave, parallel, most = due[:_ARRAY], len(due), self._workers
         if most is not None:
             parallel = most - len(self._submitted)
             # A single array keeps to `most` itself; beside another, submit only what has room.
@@ -232,13 +189,13 @@ class _SlurmJobs:
         files = [self._file(job) for job in wave]
         for file in files:
             file.new()  # skip the messages of earlier jobs
-        limit = self._executor.parameters.timeout_min
+        limit = self._parameters.timeout_min
         calls = [
             AdvanceCell(job.order(), file, self._mark, limit)
             for job, file in zip(wave, files, strict=True)
         ]
         try:
-            ids = self._executor.submit(calls, parallel)
+            ids = self._submit(calls, parallel)
         except HoldfastError as error:
             if not self._submitted:
                 raise
@@ -273,6 +230,32 @@ class _SlurmJobs:
         if arrays := {job_id.partition("_")[0] for job_id, _ in self._submitted.values()}:
             _output("scancel", *sorted(arrays))
 
+    def _submit(self, calls: Sequence[AdvanceCell], parallel: int) -> list[str]:
+        """Submit calls as one job array, of which ``parallel`` may run at once; return their ids.
+
+        Raises HoldfastError when the cluster refuses.
+        """
+        # To be set before torch loads.
+        variables = {**environment(self._threads), "PYTHONPATH": importable()}
+        settings = [f"{name}={value}" for name, value in variables.items()]
+        executor = self._submitit.AutoExecutor(
+            self._folder,
+            "slurm",
+            slurm_python=shlex.join(["env", *settings, sys.executable, "-P"]),
+            slurm_max_num_timeout=self._parameters.max_num_timeout,
+        )
+        executor.update_parameters(**self._parameters.for_submitit(self._threads, parallel))
+        inside = "SLURM_JOB_ID" in os.environ  # a job whose size a new one would inherit
+        try:
+            with self._submitit.helpers.clean_env() if inside else contextlib.nullcontext():
+                return [job.job_id for job in executor.submit_array(calls)]
+        except (RuntimeError, OSError) as error:  # submitit's own errors are RuntimeErrors
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            reasons = [line for line in lines if line.startswith("sbatch:")] or lines
+            raise HoldfastError(
+                f"Slurm takes no job: {[type(error).__name__, *reasons][-1]}"
+            ) from error
+
     def _living(self) -> set[str]:
         """The ids of the jobs in Slurm's queue; of all submitted ones if Slurm does not answer."""
         # Not with sacct, as in submitit: it needs accounting, which small clusters lack, is minutes
@@ -291,7 +274,7 @@ class _SlurmJobs:
         how = f"job {job_id} ended{f' as {state}' if state else ''}"
         if state.startswith("CANCELLED"):
             return {"told": "finished", "error": f"its {how}"}
-        log = self._executor.folder / f"{job_id}_0_log.out"
+        log = self._folder / f"{job_id}_0_log.out"
         words = ""
         if log.is_file():
             with log.open("rb") as file:
@@ -299,7 +282,7 @@ class _SlurmJobs:
         return {"told": "lost", "how": how, "words": words}
 
     def _file(self, job: Job) -> Messages:
-        return Messages(self._executor.folder / f"{job.cell.key}-{job.cell.horizon}.jsonl")
+        return Messages(self._folder / f"{job.cell.key}-{job.cell.horizon}.jsonl")
 
 
 def _output(*command: str) -> str | None:

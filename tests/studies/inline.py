@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from holdfast import Trajectory
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.progress import Progress
-from holdfast.studies.executor import Cell, Outcome, Watch
+from holdfast.studies.executor import Cell, Job, Message, Watch
 
 
 class Killed(BaseException):
@@ -24,31 +24,38 @@ class Inline:
     def __init__(
         self, fails: Callable[[Cell], str | None] = lambda _: None, lives: int | None = None
     ) -> None:
-        self._fails = fails
-        self._left = lives
+        self._fails, self._left = fails, lives
         self.learned: list[tuple[str, int]] = []
 
-    def map(self, cells: Sequence[Cell], store: Path, watch: Watch) -> Iterator[Outcome]:
-        for cell in reversed(cells):
-            watch.started(cell)
-            error = self._fails(cell)
-            if error is not None:
-                yield Outcome(cell, error)
-                continue
-            trajectory = Trajectory(cell.config, cell.directory(store))
-            try:
-                for horizon in range(trajectory.horizon + 1, cell.horizon + 1):
-                    self._live(cell, horizon)
-                    trajectory.advance(horizon, Progress())
-                    watch.task_done(cell, horizon)
-            except HoldfastError as mistake:
-                yield Outcome(cell, str(mistake))
-                continue
-            yield Outcome(cell)
+    def begin(self, jobs: list[Job], store: Path, watch: Watch) -> list[Job]:
+        return []
 
-    def _live(self, cell: Cell, horizon: int) -> None:
-        if self._left is not None:
-            if self._left == 0:
-                raise Killed
-            self._left -= 1
-        self.learned.append((cell.key, horizon))
+    def start(self, due: list[Job]) -> list[Job]:
+        self._due = due
+        return due
+
+    def messages(self) -> Iterator[tuple[Job, Message]]:
+        for job in reversed(self._due):
+            yield job, {"told": "begins"}
+            error = self._fails(job.cell)
+            if error is None:
+                try:
+                    for task in self._tasks(job):
+                        yield job, {"told": "task", "task": task}
+                except HoldfastError as mistake:
+                    error = str(mistake)
+            yield job, {"told": "finished", "error": error}
+
+    def _tasks(self, job: Job) -> Iterator[int]:
+        trajectory = Trajectory(job.cell.config, job.directory)
+        for task in range(trajectory.horizon + 1, job.cell.horizon + 1):
+            if self._left is not None:
+                if self._left == 0:
+                    raise Killed
+                self._left -= 1
+            self.learned.append((job.cell.key, task))
+            trajectory.advance(task, Progress())
+            yield task
+
+    def end(self) -> None:
+        pass

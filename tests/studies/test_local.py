@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Trajectory
-from holdfast.studies.executor import Cell, Watch
+from holdfast.studies.executor import Cell, Watch, run_cells
 from holdfast.studies.local import LocalExecutor
 from tests.refused import line_of
 from tests.studies.forking import forking
@@ -42,7 +42,7 @@ class Record(Watch):
     def errors(self, executor: LocalExecutor, cells: list[Cell], store: Path) -> dict:
         """The error of every cell, or None, by its candidate."""
         errors = {}
-        for outcome in executor.map(cells, store, self):
+        for outcome in run_cells(cells, store, executor, self):
             name = outcome.cell.candidate
             assert name not in errors
             errors[name] = outcome.error
@@ -136,7 +136,7 @@ def test_closing_early_leaves_no_process(cell, tmp_path, monkeypatch):
     short, long = cell("short", 1), cell("long", 60, seed=4)
     record, workers = Record(), forking(monkeypatch)
     executor = LocalExecutor(devices=["none", "broken"], threads=2)
-    outcomes = executor.map([short, long], tmp_path, record)
+    outcomes = run_cells([short, long], tmp_path, executor, record)
     assert workers == []  # nothing has been asked for yet
     assert next(outcomes).cell is short
     begin = time.monotonic()
@@ -156,7 +156,7 @@ def test_interrupted_by_the_user(cell, tmp_path, monkeypatch):
     timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt):
-        list(LocalExecutor(2).map([cell(horizon=60), cell("b", 60, seed=4)], tmp_path, Watch()))
+        list(run_cells([cell("a", 60), cell("b", 60, seed=4)], tmp_path, LocalExecutor(2), Watch()))
     timer.join()
     assert workers and all(worker.poll() is not None for worker in workers)
 
@@ -169,7 +169,7 @@ def test_no_worker_can_start(cell, tmp_path, monkeypatch):
     )
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
-    outcomes = LocalExecutor(4).map([cell()], tmp_path / "store", Watch())
+    outcomes = run_cells([cell()], tmp_path / "store", LocalExecutor(4), Watch())
     assert line_of(list, outcomes) == (
         "workers die before they are ready (exit status 3); the last one said: no torch; "
         "see what holdfast doctor says"

@@ -15,7 +15,7 @@ from submitit.core.utils import DelayedSubmission
 
 from holdfast import HoldfastError
 from holdfast.studies import executor, slurm_executor
-from holdfast.studies.executor import Cell, Watch
+from holdfast.studies.executor import Cell, Watch, run_cells
 from holdfast.studies.slurm_executor import SlurmExecutor, SlurmParameters
 from holdfast.studies.suite import Suite
 from tests.studies.inline import Inline
@@ -117,7 +117,7 @@ def learn(tmp_path) -> Callable:
     """Outcomes of cells, whose messages ``hears`` gets."""
 
     def of(executor: SlurmExecutor, cells: list[Cell], hears=lambda text: None):
-        return executor.map(cells, tmp_path / "store", Hearing(hears))
+        return run_cells(cells, tmp_path / "store", executor, Hearing(hears))
 
     return of
 
@@ -148,7 +148,7 @@ Messages.tell = told
 
 def test_a_study_that_was_moved_is_not_made_again(slurm, learn, tmp_path):
     with pytest.raises(HoldfastError, match="moved or removed meanwhile"):
-        learn(SlurmExecutor(tmp_path / "study" / "slurm"), [])
+        list(learn(SlurmExecutor(tmp_path / "study" / "slurm"), []))
     assert not (tmp_path / "study").exists()
 
 
