@@ -29,9 +29,7 @@ from holdfast.streams.batches import read_batches
 from tests.refused import line_of
 
 
-def test_contents_are_flushed_before_their_name_and_size_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_contents_are_flushed_before_their_name_and_size_are_told(tmp_path, monkeypatch):
     asked: list[str] = []
     fsync, replace = os.fsync, os.replace
 
@@ -123,9 +121,7 @@ def test_readers_open_regular_files_alone(kind: str, tmp_path: Path) -> None:
     assert "no regular file" in line_of(lambda: list(read_events(tmp_path)))
 
 
-def test_a_link_to_a_file_is_read_and_nothing_is_appended_behind_it(
-    foreign: Path, tmp_path: Path
-) -> None:
+def test_a_link_to_a_file_is_read_and_nothing_is_appended_behind_it(foreign, tmp_path):
     before = texts(foreign)
     (tmp_path / "log").symlink_to(foreign / ".hidden")
     assert regular(tmp_path / "log").read_text() == "theirs"

@@ -77,9 +77,7 @@ def test_a_short_run_takes_about_what_is_said(tmp_path: Path) -> None:
         ("osrm", ("lora.rank=8", "keep.factors=true")),
     ],
 )
-def test_the_files_are_those_of_a_run(
-    method: str, settings: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_the_files_are_those_of_a_run(method, settings, tmp_path):
     config = configured(method, *SMALL, *settings)
     run = Trajectory(config, tmp_path / "run")
     memory = memory_of(config, config.backbone.precision.replace("auto", "float32"))

@@ -165,9 +165,7 @@ def test_the_best_go_on_and_nobody_else_learns_more(whole: Learned) -> None:
         assert went_on == set(promoted)
 
 
-def test_a_score_is_the_mean_over_seeds_of_what_the_trajectories_hold(
-    search: Callable[..., Search],
-) -> None:
+def test_a_score_is_the_mean_over_seeds_of_what_the_trajectories_hold(search):
     halving = search(
         seeds=[3, 4],
         items=4,
@@ -207,9 +205,7 @@ def test_the_tables_tell_everything(whole: Learned) -> None:
     assert [row["fate"] for row in leaders[:2]] == ["finished", "eliminated"]
 
 
-def test_killed_at_random_points_the_tables_are_the_same_bytes(
-    whole: Learned, search: Callable[..., Search]
-) -> None:
+def test_killed_at_random_points_the_tables_are_the_same_bytes(whole, search):
     random = Random(5)
     killed = search("killed")
     kills = 0
@@ -235,9 +231,7 @@ def test_tables_of_a_cell_killed_after_its_last_commit_are_made_again(again: Sea
     assert {path: path.read_bytes() for path in tables} == tables
 
 
-def test_another_schedule_over_the_same_store_learns_nothing_twice(
-    whole: Learned, search: Callable[..., Search], tmp_path: Path
-) -> None:
+def test_another_schedule_over_the_same_store_learns_nothing_twice(whole, search, tmp_path):
     first, second = whole.executor, Inline()
     shutil.copytree(whole.search.store, tmp_path / "store")
     other = search("second", "store", schedule={"horizons": [1, 3], "survivors": [2]})
@@ -250,9 +244,7 @@ def test_another_schedule_over_the_same_store_learns_nothing_twice(
     assert len(second.learned) < len(executor.learned) == 6 + 2 * 2
 
 
-def test_ties_go_to_whom_the_space_names_first_at_every_horizon(
-    search: Callable[..., Search], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ties_go_to_whom_the_space_names_first_at_every_horizon(search, monkeypatch):
     """Also where they stood in another order at the horizon before."""
     halving = search()
     names = [candidate.name for candidate in halving.candidates]
@@ -272,9 +264,7 @@ def test_ties_go_to_whom_the_space_names_first_at_every_horizon(
     assert [row.candidate.name for row in trace if row.horizon == 3] == names[3:4]
 
 
-def test_a_cell_that_fails_is_last_and_stops_nobody(
-    whole: Learned, search: Callable[..., Search], tmp_path: Path
-) -> None:
+def test_a_cell_that_fails_is_last_and_stops_nobody(whole, search, tmp_path):
     shutil.copytree(whole.search.store, tmp_path / "store")
     halving = search(store="store")
     failed = next(candidate for candidate in halving.candidates if candidate.name == "merge")
@@ -295,9 +285,7 @@ def test_candidates_that_learn_the_same_are_refused(search: Callable[..., Search
         search(space=space, schedule=schedule)
 
 
-def test_a_directory_of_another_search_is_refused_and_left_alone(
-    again: Search, search: Callable[..., Search]
-) -> None:
+def test_a_directory_of_another_search_is_refused_and_left_alone(again, search):
     before = outputs(again)
     executor = Inline()
     with pytest.raises(HoldfastError, match=r"a study with other settings \(schedule\.horizons"):
@@ -314,9 +302,7 @@ def test_a_directory_of_another_search_is_refused_and_left_alone(
     assert outputs(again) == before
 
 
-def test_a_cell_whose_recorded_settings_differ_is_never_reused(
-    again: Search, search: Callable[..., Search]
-) -> None:
+def test_a_cell_whose_recorded_settings_differ_is_never_reused(again, search):
     cell = again.cells(again.candidates[:1], 1)[0]
     config = cell.directory(again.store) / "config.json"
     values = json.loads(config.read_text())
@@ -326,9 +312,7 @@ def test_a_cell_whose_recorded_settings_differ_is_never_reused(
         search("other", str(again.store)).run(Inline())
 
 
-def test_a_foreign_directory_and_too_far_a_horizon_are_refused(
-    search: Callable[..., Search], tmp_path: Path
-) -> None:
+def test_a_foreign_directory_and_too_far_a_horizon_are_refused(search, tmp_path):
     (tmp_path / "search").mkdir()
     (tmp_path / "search" / "thesis.txt").write_text("precious")
     with pytest.raises(HoldfastError, match="holds thesis\\.txt but no study"):

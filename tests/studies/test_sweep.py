@@ -130,9 +130,7 @@ def test_a_damaged_cell_fails_alone(base, tmp_path: Path, file: str) -> None:
         ("optim.lr=0.5", True),
     ],
 )
-def test_what_changes_no_result_makes_no_other_study(
-    base, tmp_path: Path, setting: str, another: bool
-) -> None:
+def test_what_changes_no_result_makes_no_other_study(base, tmp_path, setting, another):
     """So a suite that does not fit goes on with less memory."""
     plain, other = (
         Suite(configurations(["replay"], [1], base, settings), tmp_path, None, 2).settings()
@@ -153,9 +151,7 @@ def test_a_setting_that_no_method_uses_is_refused(base, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("rows", [3, "horizon"])
-def test_a_horizon_at_which_not_every_task_was_asked_fails_with_the_reason(
-    base, tmp_path: Path, rows: int | str
-) -> None:
+def test_a_horizon_at_which_not_every_task_was_asked_fails_with_the_reason(base, tmp_path, rows):
     """A run that went on asks the last task alone after each task that rows leaves out."""
     configs = configurations(["vanilla"], [1], base, [f"evaluation.rows={rows}"])
     plan = Suite(configs, tmp_path / "suite", tmp_path / "store", 3)

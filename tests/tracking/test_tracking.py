@@ -179,9 +179,7 @@ def test_steps_of_a_task_that_was_killed_are_drawn_once(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("fails", ["open", "log", "close"])
-def test_a_tracker_that_fails_never_stops_a_cell(
-    fails: str, config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tracker_that_fails_never_stops_a_cell(fails, config, tmp_path, monkeypatch):
     """A worker tells it once, and the cell's directory is what it would be without a tracker."""
 
     def act(name: str) -> None:
@@ -208,9 +206,7 @@ def test_a_tracker_that_fails_never_stops_a_cell(
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_workers_of_a_suite_send_their_cells(
-    holdfast, offline: Path, backbone_directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_of_a_suite_send_their_cells(holdfast, offline, backbone_directory, monkeypatch):
     """By the command, whose workers are other processes, in tensorboard's files."""
     forking(monkeypatch)
     settings = [f"backbone.name={backbone_directory}", "stream.tasks=2", "lora.rank=2"]
@@ -227,9 +223,7 @@ def test_workers_of_a_suite_send_their_cells(
     assert not (offline / "more").exists()
 
 
-def test_an_unknown_tracker_and_one_that_is_not_there_are_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_unknown_tracker_and_one_that_is_not_there_are_refused(monkeypatch):
     with pytest.raises(HoldfastError, match='"wandbb": no such tracker; did you mean wandb'):
         check_tracker("wandbb")
     monkeypatch.setattr(tracking, "find_spec", lambda _: None)
