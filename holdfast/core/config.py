@@ -22,8 +22,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from holdfast.core.errors import HoldfastError, did_you_mean
-from holdfast.core.file_checks import regular
-from holdfast.core.files import read_json
+from holdfast.core.files import read_bytes, read_json
 from holdfast.core.processes import is_rank_zero
 
 FORMAT = 2  # of config.json and study.json; format 1 was written up to commit 31412b6
@@ -95,9 +94,7 @@ def build(kind: type[AnyConfig], values: Mapping[str, Any], *, source: str) -> A
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML mapping; HoldfastError if it is missing, damaged or no mapping."""
     try:
-        values = _Loader(regular(path).read_text(encoding="utf-8")).get_single_data()
-    except OSError as error:
-        raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
+        values = _Loader(read_bytes(path).decode()).get_single_data()
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).replace('in "<unicode string>", ', "").split())
         raise HoldfastError(f"{path}: is no valid YAML ({reason})") from None

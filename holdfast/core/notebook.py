@@ -23,10 +23,10 @@ def caption(text: str) -> str:
     return f"<div>{html.escape(text)}</div>"
 
 
-def heat_map(values: Sequence[Sequence[float | None]], width: int = 320) -> str:
-    """An image of shares in [0, 1], one pixel each, white to dark blue; None is transparent.
+def heat_map(values: Sequence[Sequence[float | None]]) -> str:
+    """An image of rows of shares in [0, 1], one pixel each, white to dark blue.
 
-    values: rows of equal length; width: on the page, in pixels.
+    None is transparent.
     """
     import numpy as np
     from matplotlib.image import imsave
@@ -35,5 +35,5 @@ def heat_map(values: Sequence[Sequence[float | None]], width: int = 320) -> str:
     shares = np.array(values, dtype=float)  # None becomes nan, which has no colour
     imsave(image, shares, format="png", cmap="Blues", vmin=0, vmax=1)
     data = base64.b64encode(image.getvalue()).decode()
-    style = f"width:{width}px;image-rendering:pixelated;border:1px solid #999"
+    style = "width:320px;image-rendering:pixelated;border:1px solid #999"
     return f'<img alt="heat map" style="{style}" src="data:image/png;base64,{data}">'

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -148,17 +146,6 @@ def test_closing_early_leaves_no_process(cell, tmp_path, monkeypatch):
     ]
     assert Trajectory(short.config, short.directory(tmp_path)).horizon == 1
     assert Trajectory(long.config, long.directory(tmp_path)).horizon < 60
-
-
-def test_interrupted_by_the_user(cell, tmp_path, monkeypatch):
-    """Ctrl-C ends the workers at once, whatever they do."""
-    workers = forking(monkeypatch)
-    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        list(run_cells([cell("a", 60), cell("b", 60, seed=4)], tmp_path, LocalExecutor(2), Watch()))
-    timer.join()
-    assert workers and all(worker.poll() is not None for worker in workers)
 
 
 def test_no_worker_can_start(cell, tmp_path, monkeypatch):

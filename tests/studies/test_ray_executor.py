@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import HoldfastError
 from holdfast.studies.ray_executor import RayExecutor, learn
+from tests.refused import line_of
 
 
 def test_a_node_that_does_not_see_the_store_learns_nothing(tmp_path: Path) -> None:
@@ -29,12 +29,11 @@ def test_an_address_where_nobody_answers_is_refused_at_once() -> None:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
         began = time.monotonic()
-        with pytest.raises(HoldfastError, match=rf"^Ray at 127.0.0.1:{port}: nobody answers"):
-            RayExecutor(f"127.0.0.1:{port}")
+        line = line_of(RayExecutor, f"127.0.0.1:{port}")
+        assert line.startswith(f"Ray at 127.0.0.1:{port}: nobody answers")
         assert time.monotonic() - began < 8
 
 
 @pytest.mark.parametrize("address", ["ray://10.0.0.1:10001", "10.0.0.1", ":6379", "host:x"])
 def test_an_address_of_another_form_is_refused(address: str) -> None:
-    with pytest.raises(HoldfastError, match=r"^Ray at .*host:port"):
-        RayExecutor(address)
+    assert line_of(RayExecutor, address).startswith(f"Ray at {address}: write host:port")

@@ -17,13 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.config import build, sha256_of
-from holdfast.core.errors import HoldfastError
 from holdfast.results import RunRecord, final
 from holdfast.studies import search as search_module
 from holdfast.studies.directory import lock_study
 from holdfast.studies.executor import Cell, Job, Outcome
 from holdfast.studies.recipe import SearchRecipe
 from holdfast.studies.search import Search, Standing, rank, score
+from tests.refused import line_of
 from tests.studies.inline import Inline, Killed
 
 SPACE = {
@@ -281,23 +281,19 @@ def test_a_cell_that_fails_is_last_and_stops_nobody(whole, search, tmp_path):
 def test_candidates_that_learn_the_same_are_refused(search: Callable[..., Search]) -> None:
     space = {"weight": ["none", {"si": {"sd.strength": [1, 3]}}]}
     schedule = {"horizons": [1, 2], "survivors": [1]}
-    with pytest.raises(HoldfastError, match=r'"si sd.strength=1" and "si sd.strength=3" learn the'):
-        search(space=space, schedule=schedule)
+    line = line_of(search, space=space, schedule=schedule)
+    assert '"si sd.strength=1" and "si sd.strength=3" learn the same' in line
 
 
 def test_a_directory_of_another_search_is_refused_and_left_alone(again, search):
     before = outputs(again)
     executor = Inline()
-    with pytest.raises(HoldfastError, match=r"a study with other settings \(schedule\.horizons"):
-        search(schedule={"horizons": [1, 2, 4], "survivors": ["half", 2]}).run(executor)
-    with pytest.raises(HoldfastError, match=r"a study with other settings \(cells\."):
-        search(overrides=["optim.lr=0.5"]).run(executor)
-    suite = {**again.settings(), "study": "suite"}
-    with (
-        pytest.raises(HoldfastError, match="holds a search, and this is a suite; choose another"),
-        lock_study(again.directory, suite, again.store),
-    ):
-        pass
+    further = search(schedule={"horizons": [1, 2, 4], "survivors": ["half", 2]})
+    assert "a study with other settings (schedule.horizons" in line_of(further.run, executor)
+    faster = search(overrides=["optim.lr=0.5"])
+    assert "a study with other settings (cells." in line_of(faster.run, executor)
+    suite = lock_study(again.directory, {**again.settings(), "study": "suite"}, again.store)
+    assert "holds a search, and this is a suite; choose another" in line_of(suite.__enter__)
     assert executor.learned == []
     assert outputs(again) == before
 
@@ -308,14 +304,12 @@ def test_a_cell_whose_recorded_settings_differ_is_never_reused(again, search):
     values = json.loads(config.read_text())
     values["numbers"]["optim"]["lr"] = values["config"]["optim"]["lr"] = 0.7
     config.write_text(json.dumps({**values, "identity": sha256_of(values["numbers"])}))
-    with pytest.raises(HoldfastError, match=r"optim\.lr: 0\.7 -> 0\.03"):
-        search("other", str(again.store)).run(Inline())
+    other = search("other", str(again.store))
+    assert "optim.lr: 0.7 -> 0.03" in line_of(other.run, Inline())
 
 
 def test_a_foreign_directory_and_too_far_a_horizon_are_refused(search, tmp_path):
     (tmp_path / "search").mkdir()
     (tmp_path / "search" / "thesis.txt").write_text("precious")
-    with pytest.raises(HoldfastError, match="holds thesis\\.txt but no study"):
-        search().run(Inline())
-    with pytest.raises(HoldfastError, match="horizon 9 is beyond the stream"):
-        search(schedule={"horizons": [9]})
+    assert "holds thesis.txt but no study" in line_of(search().run, Inline())
+    assert "horizon 9 is beyond the stream" in line_of(search, schedule={"horizons": [9]})
