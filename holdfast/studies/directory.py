@@ -32,10 +32,12 @@ def lock_study(directory: Path, settings: Mapping[str, Any], store: Path) -> Ite
     path = directory / "study.json"
     if path.exists():
         recorded = read_format(path)
-        if recorded.get("study") != settings.get("study"):
+        if not isinstance(recorded, dict) or "study" not in recorded:
+            raise HoldfastError(f"{path}: is no study's; restore it, or choose another directory")
+        if recorded["study"] != settings["study"]:
             raise HoldfastError(
-                f"{directory}: holds a {recorded.get('study')}, and this is a "
-                f"{settings.get('study')}; choose another directory"
+                f"{directory}: holds a {recorded['study']}, and this is a {settings['study']}; "
+                "choose another directory"
             )
         check_same(directory, "a study", recorded, settings)
     elif directory.exists():

@@ -27,9 +27,11 @@ def foreign(tmp_path: Path) -> Path:
 def test_cells_and_samples_behind_a_link(foreign: Path, tmp_path: Path) -> None:
     before = contents_of(foreign)
     place = tmp_path / "study"
-    with lock_study(place, {}, place / "cells"):
+    with lock_study(place, {"study": "suite"}, place / "cells"):
         (place / "cells").symlink_to(foreign)
-    assert "cells: is a link" in line_of(lock_study(place, {}, place / "cells").__enter__)
+    assert "cells: is a link" in line_of(
+        lock_study(place, {"study": "suite"}, place / "cells").__enter__
+    )
     write_result(tmp_path, "gsm8k", {}, None)
     samples = tmp_path / "gsm8k.samples.jsonl"
     samples.symlink_to(foreign / "task_0" / "thesis.txt")
