@@ -21,8 +21,7 @@ from holdfast.memory.batch import (
 from holdfast.memory.engine import Adapter, Engine
 from holdfast.memory.gate import Gate, Match, QuestionLook, WaitingQuestions
 from holdfast.memory.record import Record
-from holdfast.memory.spelling import loose_key, taught_spellings
-from holdfast.memory.words import name_in, words
+from holdfast.memory.words import loose_key, name_in, taught_spellings, words
 from holdfast.model.adapter import State
 from holdfast.model.reading import Reading
 from holdfast.streams import Item, Task

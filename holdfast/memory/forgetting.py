@@ -36,7 +36,7 @@ from holdfast.memory.record import (
     without,
     write_record,
 )
-from holdfast.memory.spelling import loose_key
+from holdfast.memory.words import loose_key
 from holdfast.model.adapter import State
 from holdfast.streams import Item, Task
 from holdfast.streams.batches import FACTS_FILE, fact_key, latest

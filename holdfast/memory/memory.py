@@ -34,9 +34,9 @@ from holdfast.memory.record import (
     signatures,
     write_record,
 )
-from holdfast.memory.spelling import nearest
 from holdfast.memory.states import LessonCancelledError, LessonProgress, ListedLesson
 from holdfast.memory.wordings import with_wordings
+from holdfast.memory.words import nearest
 from holdfast.model.chat import chat_form
 from holdfast.model.fetch import fetch, lasting_name
 from holdfast.model.load import load_config, load_tokenizer

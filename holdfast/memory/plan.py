@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from holdfast.memory.spelling import loose_key
 from holdfast.memory.wordings import left_out, wording
+from holdfast.memory.words import loose_key
 from holdfast.streams import Item, QuestionRegistry, Stream, Task
 from holdfast.streams.batches import fact_key, fact_question, is_wording, latest
 from holdfast.streams.item import question_key, quoted, same_answer

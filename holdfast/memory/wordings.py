@@ -13,8 +13,7 @@ from holdfast.builders.text_model import Report
 from holdfast.core.errors import HoldfastError
 from holdfast.core.seeding import derive
 from holdfast.memory.library import ENTITY, other_wordings, relations
-from holdfast.memory.spelling import loose_key
-from holdfast.memory.words import library_words, words
+from holdfast.memory.words import library_words, loose_key, words
 from holdfast.streams import Item, Stream, Task
 from holdfast.streams.batches import (
     WORDING_OF,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from holdfast.builders.paraphrases import ModelParaphraser, Rules, reworded
 from holdfast.builders.text_model import Failure
 from holdfast.core.errors import HoldfastError
-from holdfast.memory.spelling import loose_key
+from holdfast.memory.words import loose_key
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.memory.plan import plan
-from holdfast.memory.spelling import loose_key, nearest, taught_spellings
 from holdfast.memory.words import (
     agreement,
     deletions,
     is_typo,
+    loose_key,
     names_other_number,
+    nearest,
     plain_words,
     replace_name,
+    taught_spellings,
     words,
 )
 from holdfast.streams import Item, Stream, Task

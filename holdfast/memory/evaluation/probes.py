@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.core.errors import HoldfastError
-from holdfast.memory.spelling import loose_key
 from holdfast.memory.wordings import HELD_OUT
+from holdfast.memory.words import loose_key
 from holdfast.streams import Item
 from holdfast.streams.item import question_key, quoted
 from holdfast.streams.rows import json_object, lines_of
