@@ -108,8 +108,10 @@ def alone(
     return texts
 
 
-def test_each_is_drawn_as_if_it_were_alone(backbone: Backbone) -> None:
-    drawn = complete(backbone)
+@pytest.mark.parametrize("batch", [512, 7])
+def test_each_is_drawn_as_if_it_were_alone(backbone: Backbone, batch: int) -> None:
+    """Neither the batch nor neighbours matter."""
+    drawn = complete(backbone, batch=batch)
     for prompt, name, texts in zip(PROMPTS, NAMES, drawn, strict=True):
         assert texts == alone(backbone, prompt, name, FREE)
     every = [text for texts in drawn for text in texts]
@@ -138,17 +140,6 @@ def test_without_chance_it_is_generate(backbone: Backbone) -> None:
         wanted = backbone.decode(whole[0, len(prompt) :].tolist())
         assert texts == [wanted, wanted]
         assert wanted
-
-
-def test_neither_batch_nor_order_nor_neighbours_matter(backbone: Backbone) -> None:
-    drawn = complete(backbone)
-    assert complete(backbone, batch=7) == drawn
-    backwards = sample_completions(backbone, PROMPTS[::-1], NAMES[::-1], FREE, batch=7)
-    assert backwards == drawn[::-1]
-    some = sample_completions(backbone, PROMPTS[2:5], NAMES[2:5], FREE, batch=512)
-    assert some == drawn[2:5]
-    fewer = complete(backbone, FREE.model_copy(update={"samples": 2}))
-    assert fewer == [texts[:2] for texts in drawn]
 
 
 @pytest.fixture
