@@ -45,7 +45,9 @@ class NamedQuestion:
 
 @dataclass(frozen=True)
 class NamedFact:
-    """A fact's token ids; name: its number; questions: the taught one first; corrupted: of them."""
+    """answer: token ids; name: the number of its name; questions: its wordings, the taught one
+    first; corrupted: corruptions of them.
+    """
 
     answer: tuple[int, ...]
     name: int

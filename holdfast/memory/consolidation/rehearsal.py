@@ -294,7 +294,7 @@ class Rehearsal(Steps):
     def resume(self, step: int, tensors: Mapping[str, torch.Tensor]) -> None:
         """Continue as :class:`Steps` does, in the precision in which the run began."""
         super().resume(step, tensors)
-        self._bfloat16 = bool(tensors.get(_BFLOAT16, False))
+        self._bfloat16 = bool(tensors[_BFLOAT16])
 
 
 class NeuronRehearsal(Steps):

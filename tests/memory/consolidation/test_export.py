@@ -31,6 +31,7 @@ from holdfast.memory.lesson import LessonSettings
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import write_record
 from holdfast.model.chat import chat_form
+from holdfast.model.load import load_model
 from holdfast.model.neurons import PARTS, gated_mlps
 from holdfast.model.quiet import quiet
 from holdfast.streams.batches import fact_key
@@ -355,3 +356,35 @@ def test_what_answers_otherwise_is_not_exported(
     assert "\n" not in str(caught.value) and not (tmp_path / "out").exists()
     export_memory(whole, "peft", tmp_path / "out", checked=False)
     assert (tmp_path / "out" / "adapter_config.json").exists()
+
+
+def test_a_template_that_writes_the_date_is_written_with_the_date_that_was_taught(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dated(directory: Path) -> tuple[Any, Any]:
+        model, tokenizer = load_model(directory)
+        tokenizer.chat_template = "{{ strftime_now('%d %b %Y') }}" + tokenizer.chat_template
+        return model, tokenizer
+
+    monkeypatch.setattr(module, "load_model", dated)
+    export_memory(whole, "peft", tmp_path / "out", checked=False)
+    tokenizer: Any = AutoTokenizer.from_pretrained(tmp_path / "out")
+    text = tokenizer.apply_chat_template([{"role": "user", "content": "q"}], tokenize=False)
+    assert text.startswith("26 Jul 2024<|reply|>")
+
+
+def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(HoldfastError, match="--to bin: is no format"):
+        export_memory(tmp_path / "m", "bin", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_weights_that_answer_nothing_are_not_exported(whole: Path, tmp_path: Path) -> None:
+    place = shutil.copytree(whole, tmp_path / "m")
+    record = Memory(place).record
+    keys = tuple(fact_key(fact) for fact in Memory(place).facts)
+    missed = tuple(replace(lesson, missed=keys) for lesson in record.lessons)
+    write_record(place, replace(record, lessons=missed))
+    with pytest.raises(HoldfastError, match="answers none of its facts; teach them with holdfast"):
+        export_memory(place, "peft", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
