@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.learning.config import RunConfig as RunConfig
     from holdfast.learning.mechanism_check import check_mechanism as check_mechanism
     from holdfast.learning.progress import Progress as Progress
-    from holdfast.learning.task_lines import TaskLines as TaskLines
+    from holdfast.learning.progress import TaskLines as TaskLines
     from holdfast.learning.trajectory import Trajectory as Trajectory
     from holdfast.memory.memory import Memory as Memory
     from holdfast.recipes import recipe as recipe
@@ -40,7 +40,7 @@ _HOMES = {
     "RunConfig": "holdfast.learning.config",
     "Stream": "holdfast.streams",
     "Task": "holdfast.streams",
-    "TaskLines": "holdfast.learning.task_lines",
+    "TaskLines": "holdfast.learning.progress",
     "Trajectory": "holdfast.learning.trajectory",
     "check_mechanism": "holdfast.learning.mechanism_check",
     "export": "holdfast.exports.export",

@@ -104,13 +104,13 @@ def reference_task(
         replay_minibatches=partners or None,
         general_minibatches=texts,
         written=written,
-        uniforms=_uniforms(seed, "curvature labels", number, written),
+        uniforms=uniforms(seed, "curvature labels", number, written),
         own_uniforms=own_uniforms(seed, number, sequences),
         past_items=(number - 1) * len(sequences),
         prompts=list(prompts),
         position_draws={
-            "own": _position_draws(seed, "own positions labels", number, sequences),
-            "general": _position_draws(seed, "positions labels", number, general or []),
+            "own": position_draws(seed, "own positions labels", number, sequences),
+            "general": position_draws(seed, "positions labels", number, general or []),
         },
         initial_factors=_first_factors(learner, number),
     )
@@ -118,20 +118,20 @@ def reference_task(
 
 def own_uniforms(seed: int, task: int, sequences: Sequences) -> list[torch.Tensor]:
     """The uniform numbers with which the engine draws tokens for a task's own curvature."""
-    return _uniforms(seed, "own curvature labels", task, sequences)
+    return uniforms(seed, "own curvature labels", task, sequences)
 
 
-def _position_draws(
+def position_draws(
     seed: int, purpose: str, task: int, sequences: Sequences
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """The engine's uniform numbers for drawing tokens, and its keys for choosing positions."""
     counts = [len(sequence) - 1 for sequence in sequences]
     source = generator(seed, f"{purpose} positions", task)
     keys = torch.rand(sum(counts), generator=source, dtype=torch.float64)
-    return _uniforms(seed, purpose, task, sequences), list(keys.split(counts)) if counts else []
+    return uniforms(seed, purpose, task, sequences), list(keys.split(counts)) if counts else []
 
 
-def _uniforms(seed: int, purpose: str, task: int, sequences: Sequences) -> list[torch.Tensor]:
+def uniforms(seed: int, purpose: str, task: int, sequences: Sequences) -> list[torch.Tensor]:
     """The engine's uniform numbers for drawing tokens, [length - 1] per sequence."""
     counts = [len(sequence) - 1 for sequence in sequences]
     drawn = torch.rand(sum(counts), 1, generator=generator(seed, purpose, task))

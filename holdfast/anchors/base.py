@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from holdfast.backbone.projection import Projection
@@ -20,6 +21,7 @@ from holdfast.backbone.sequences import TokenStates
 from holdfast.core.config import Config
 from holdfast.core.errors import HoldfastError
 from holdfast.model.curvature import Curvature, Positions
+from holdfast.model.lora import LoraWorkspace
 
 #: A tensor for each trainable coordinate, by its name. Low-rank factors are ``MODULE.lora_A``
 #: [r, d_in] and ``MODULE.lora_B`` [d_out, r].
@@ -156,6 +158,36 @@ class TaskEnd:
     positions: Callable[[int], Positions] | None = None
 
 
+def updates_since(start: Tree, workspace: LoraWorkspace) -> Callable[[], dict[str, Update]]:
+    """Return a function for every map's change since a workspace's coordinates were ``start``."""
+    # A fresh B is zero: then the change needs no second pair of factors.
+    moved = any(bool(factor.any()) for name, factor in start.items() if name.endswith(".lora_B"))
+
+    def updates() -> dict[str, Update]:
+        changes = {}
+        for name, layer in workspace.layers.items():
+            lora_A, lora_B = layer.lora_A, layer.lora_B
+            if moved:
+                lora_B = torch.cat([lora_B, -start[f"{name}.lora_B"]], dim=1)
+                lora_A = torch.cat([lora_A, start[f"{name}.lora_A"]])
+            changes[name] = Update(lora_B, lora_A, layer.scale)
+        return changes
+
+    return updates
+
+
+def quadratic_penalty(parameters: Tree, importance: Tree, reference: Tree) -> Tensor:
+    """``sum_i importance_i (parameters_i - reference_i)^2``, a scalar.
+
+    Source: eq. app-weight-anchor-form.
+    """
+    terms = [
+        (importance[name] * (tensor - reference[name]).square()).sum()
+        for name, tensor in parameters.items()
+    ]
+    return sum(terms[1:], terms[0])
+
+
 class Anchor(ABC):
     """One thing that an update should preserve.
 
@@ -223,14 +255,7 @@ class Anchor(ABC):
 
     def unpack(self, tensors: Mapping[str, Tensor]) -> State:
         """The inverse of :meth:`pack`; an override may raise KeyError for names that do not fit."""
-        state: dict[str, Any] = {}
-        for key, tensor in tensors.items():
-            part, tree, name = key.partition(" ")
-            if tree:
-                state.setdefault(part, {})[name] = tensor
-            else:
-                state[part] = tensor
-        return state
+        return _state_of(tensors)
 
 
 def unpacked(
@@ -241,15 +266,22 @@ def unpacked(
     groups: names of parts of which a state has all or none; single: the parts that are one tensor;
     all others are trees. Raises KeyError for other parts, or if two trees have different names.
     """
+    state = _state_of(tensors)
+    whole = {part for group in groups if state.keys() & set(group) for part in group}
+    plain = {part for part, value in state.items() if isinstance(value, Tensor)}
+    trees = {frozenset(state[part]) for part in state.keys() - plain}
+    if state.keys() != whole or plain != whole & set(single) or len(trees) > 1:
+        raise KeyError(f"the tensors {sorted(tensors)} are no state of the parts {groups}")
+    return state
+
+
+def _state_of(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Tensors named ``PART`` as they are, those named ``PART NAME`` as trees."""
     state: dict[str, Any] = {}
     for key, tensor in tensors.items():
-        part, _, name = key.partition(" ")
-        if part in single:
-            state[part] = tensor
-        else:
+        part, is_of_tree, name = key.partition(" ")
+        if is_of_tree:
             state.setdefault(part, {})[name] = tensor
-    whole = {part for group in groups if state.keys() & set(group) for part in group}
-    trees = {frozenset(state[part]) for part in state.keys() - set(single)}
-    if state.keys() != whole or len(trees) > 1:
-        raise KeyError(f"the tensors {sorted(tensors)} are no state of the parts {groups}")
+        else:
+            state[part] = tensor
     return state

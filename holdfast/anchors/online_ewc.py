@@ -12,8 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from holdfast.anchors.base import Anchor, State, Step, TaskEnd, unpacked
-from holdfast.anchors.quadratic import quadratic_penalty
+from holdfast.anchors.base import Anchor, State, Step, TaskEnd, quadratic_penalty, unpacked
 from holdfast.core import config as core_config
 from holdfast.core.processes import all_reduce_, rank_indices
 

@@ -21,9 +21,9 @@ from holdfast.anchors.base import (
     TaskEnd,
     TaskStart,
     Tree,
+    quadratic_penalty,
     unpacked,
 )
-from holdfast.anchors.quadratic import quadratic_penalty
 from holdfast.core import config as core_config
 
 

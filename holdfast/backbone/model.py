@@ -238,7 +238,7 @@ class Backbone:
                     torch.manual_seed(derive(seed, "process", rank()) if shared else seed)
                 hidden = self.hidden(batch.grid(batch.inputs, self.pad_token))
             graph.append(batch.packed(hidden))
-        return ForwardPass(graph, self.workspace.parameters(), shared=shared)
+        return ForwardPass(self, batches, graph, self.workspace.parameters())
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Next-token logits of hidden states: [..., d] -> [..., vocabulary]."""

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from holdfast.backbone.sequences import BatchShard
+from holdfast.backbone.sequences import Batch, BatchShard
 from holdfast.core.processes import all_reduce_
 
 TokenLoss = Callable[["TokenLogits"], Tensor]
@@ -208,18 +208,26 @@ def token_cross_entropy(tokens: TokenLogits) -> Tensor:
 class ForwardPass:
     """The states of some batches, and the backward pass of any number of losses.
 
-    states: of each batch, after the final norm, [n, d], the argument of losses; shared: whether the
-    batches are one process's parts of minibatches that several processes share.
+    states: of each batch, after the final norm, [n, d]; projections: of each batch, the argument of
+    losses.
     """
 
     def __init__(
-        self, graph: Sequence[Tensor], parameters: Mapping[str, Tensor], *, shared: bool
+        self,
+        backbone: SplitModel,
+        batches: Sequence[Batch],
+        graph: Sequence[Tensor],
+        parameters: Mapping[str, Tensor],
     ) -> None:
         """graph: the states with the model's graph; parameters: those to differentiate in."""
         self.states = tuple(state.detach().requires_grad_() for state in graph)
+        self.projections = [
+            Projection(backbone, state, batch.teacher_states, batch.targets, shard=batch.shard)
+            for batch, state in zip(batches, self.states, strict=True)
+        ]
         self._graph = graph
         self._parameters = parameters
-        self._shared = shared
+        self._shared = any(batch.shard is not None for batch in batches)
 
     def gradient(self, loss: Tensor, *, again: bool = False) -> dict[str, Tensor]:
         """The gradient of a scalar in every parameter; again: keep the graph for another loss.

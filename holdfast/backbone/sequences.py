@@ -44,7 +44,8 @@ class Batch:
 
     inputs, targets: token ids [n]; places: [n], each row's index in the flat grid [sequences x
     longest], None if they fill it; lengths: rows of each sequence, n in sum; shard: if several
-    processes share the minibatch, this one's part of it.
+    processes share the minibatch, this one's part of it; teacher_states: a teacher's last hidden
+    states [n, d], None if no loss needs them.
     """
 
     inputs: Tensor
@@ -52,6 +53,7 @@ class Batch:
     places: Tensor | None
     lengths: Sequence[int]
     shard: BatchShard | None = None
+    teacher_states: Tensor | None = None
 
     def grid(self, rows: Tensor, fill: int) -> Tensor:
         """Pad with ``fill`` on the right: [n, ...] -> [sequences, longest, ...].
@@ -71,12 +73,12 @@ class Batch:
 
 
 def collate(
-    sequences: Sequence[Sequence[int]], device: torch.device, shard: BatchShard | None = None
+    sequences: Sequence[Sequence[int]],
+    device: torch.device,
+    shard: BatchShard | None = None,
+    teacher_states: Tensor | None = None,
 ) -> Batch:
-    """One batch of sequences of at least two tokens.  Its rows are the mask m of eq. app-sft.
-
-    shard: if several processes share the minibatch, this one's part of it.
-    """
+    """One batch of sequences of at least two tokens.  Its rows are the mask m of eq. app-sft."""
     lengths = [len(sequence) - 1 for sequence in sequences]
     longest = max(lengths)
     starts = range(0, len(lengths) * longest, longest)
@@ -89,7 +91,7 @@ def collate(
     )
     inputs, targets, places = to_device(host, device)
     full = len(inputs) == len(lengths) * longest
-    return Batch(inputs, targets, None if full else places, lengths, shard)
+    return Batch(inputs, targets, None if full else places, lengths, shard, teacher_states)
 
 
 def batches_by_length(

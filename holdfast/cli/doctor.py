@@ -286,7 +286,7 @@ def _predicted(config: RunConfig, device: str, available: int | None) -> dict[st
 
 
 def _print_numbers(numbers: dict[str, Any]) -> None:
-    from holdfast.learning.task_lines import duration
+    from holdfast.learning.progress import duration
 
     device, tokens, fits, time = (numbers[key] for key in ("device", "tokens", "fits", "time"))
     name, tasks, items = numbers["stream"]

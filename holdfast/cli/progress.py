@@ -17,8 +17,7 @@ from rich.progress import Progress as Bars
 
 from holdfast.cli.printing import SafeConsole
 from holdfast.core.collecting import garbage_collection_paused
-from holdfast.learning.progress import Progress
-from holdfast.learning.task_lines import Clock, Pace, TaskLines, recalled
+from holdfast.learning.progress import Clock, Pace, Progress, TaskLines, recalled
 from holdfast.results import RecallMatrix
 from holdfast.results.record import completed_in
 

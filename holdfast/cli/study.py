@@ -103,7 +103,7 @@ def search(
         return
     cost = recipe.schedule.cost(len(plan.candidates)) * len(recipe.seeds)
     from holdfast.cli.study_table import watching
-    from holdfast.learning.task_lines import duration
+    from holdfast.learning.progress import duration
 
     workforce = executor(
         kind, ray_address, workers, workers_per_gpu, threads, plan.device, place, jobs

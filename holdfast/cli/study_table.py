@@ -15,7 +15,7 @@ from rich.text import Text
 
 from holdfast.cli.printing import SafeConsole
 from holdfast.cli.progress import counting
-from holdfast.learning.task_lines import Clock, Pace, duration
+from holdfast.learning.progress import Clock, Pace, duration
 from holdfast.studies.executor import Cell, Outcome, Watch
 
 _RUNNING = 16  # rows; further running cells are only counted

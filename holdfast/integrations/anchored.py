@@ -34,14 +34,10 @@ from holdfast.backbone.projection import Projection
 from holdfast.core.errors import HoldfastError
 from holdfast.integrations import state
 from holdfast.integrations.boundary import (
-    beginnings,
-    check_tokens,
     curvature_on,
-    given_beginning,
     positions_on,
     samples_before,
     sequence_gradient,
-    stop_tokens,
     text_before,
     written_by,
 )
@@ -52,13 +48,15 @@ from holdfast.integrations.method import (
     built,
     changes_gradient,
     check_alone,
+    check_positive,
     check_settings,
-    whole_number,
+    first_token,
+    given_beginning,
+    stop_tokens,
 )
-from holdfast.integrations.past import remember, warn_of_a_lost_past
 from holdfast.integrations.reader import Reader, keep_buffers, own_loss, tensors_of
 from holdfast.integrations.task import Task, TaskSequences, is_accumulating
-from holdfast.learning.objective import compose
+from holdfast.learning.training import compose
 from holdfast.model.curvature import CurvatureConfig
 from holdfast.model.lora import LoraWorkspace
 
@@ -101,10 +99,10 @@ class Anchored:
         self.sampling = built(Sampling, sampling, "sampling")
         self.curvature = built(CurvatureConfig, curvature, "curvature")
         self.tokenizer = tokenizer
-        self.seed, self.batch_size = seed, whole_number("batch_size", batch_size)
-        self.given_begin = given_beginning(begin_with, tokenizer)
-        check_tokens(self.given_begin, self.reader.vocabulary)
-        self.begin_with = self.given_begin or beginnings(tokenizer, self.reader.base)
+        check_positive("batch_size", batch_size)
+        self.seed, self.batch_size = seed, batch_size
+        self.given_begin = given_beginning(begin_with, tokenizer, self.reader.vocabulary)
+        self.begin_with = self.given_begin or first_token(tokenizer, self.reader.base)
         self.stop_tokens = stop_tokens(tokenizer, self.reader.base)
         self.completed = self.past_items = 0
         self.states: dict[str, State] = {name: {} for name in self.anchors}
@@ -144,13 +142,12 @@ class Anchored:
                 raise HoldfastError(f"task {self.task.number} is not ended; call end() first")
             self.task.go_on(given)
             return
-        warn_of_a_lost_past(self)
         number = self.completed + 1
         self.allocation_state = self.allocation.begin(
             self.allocation_state, self.workspace, Opening(number, self.seed)
         )
         replay, general = samples_before(self, number)
-        task = Task(number, self.workspace.copied(), replay, given.fingerprint)
+        task = Task(self, number, self.workspace.copied(), replay, given.fingerprint)
         written = written_by(self, replay if self.needs("curvature") else [], general)
         curvature = positions = None
         if written.ids and (self.needs("prior_curvature") or self.needs("curvature")):
@@ -190,11 +187,11 @@ class Anchored:
         added, by default the model's own; accumulation: minibatches per step; as usual, the caller
         divides the returned value by it. Raises HoldfastError if it is less than 1.
         """
-        fraction = 1 / whole_number("accumulation", accumulation)
+        check_positive("accumulation", accumulation)
         teacher = self.teacher_states(batch)
         with self.reader.capturing():
             loss = (compute or own_loss)(self.reader.model, batch)
-        return self.objective(batch, loss, teacher, fraction=fraction)
+        return self.objective(batch, loss, teacher, fraction=1 / accumulation)
 
     def teacher_states(self, batch: Mapping[str, Any]) -> Tensor | None:
         """The previous model's last hidden states [batch, length, d]; None if no anchor needs them.
@@ -203,10 +200,10 @@ class Anchored:
         """
         task, _ = self._open(), tensors_of(batch)
         if task.replay and self.replay is not None:
-            task.replay_states(self)  # exchanges the factors, so not after the forward pass
+            _ = task.replay_states  # exchanges the factors, so not after the forward pass
         if self.completed == 0 or not self.needs("teacher"):
             return None
-        return task.previous(self).states(batch)
+        return task.previous.states(batch)
 
     def objective(
         self,
@@ -234,13 +231,13 @@ class Anchored:
             )
         current = self._projection(batch, hidden, teacher)
         replay, general = self._replayed(task), self._general(task)
-        updates = task.updates(self.workspace) if self.needs("updates") else {}
+        updates = task.updates() if self.needs("updates") else {}
         step = Step(parameters, current, replay, updates, general)
         self.terms = {"own_loss": loss.detach() / factor}
         anchors = self.anchors.items()
         weights = [anchor.strength(self.states[name]) for name, anchor in anchors if anchor.in_fit]
         weight = weights[0] if replay is not None else 0.0
-        terms = compose(
+        fit, rest, terms = compose(
             (1 - weight) * loss / factor,
             step,
             anchors,
@@ -248,9 +245,9 @@ class Anchored:
             replay_weight=weight,
             replay_counts_for_path=self.allocation.replay_counts_for_path,
         )
-        self.terms |= terms.values
-        path = self._fit_gradient(task, terms.fit, fraction) if self.needs("fit_gradient") else None
-        whole = terms.fit if terms.rest is None else terms.fit + terms.rest
+        self.terms |= terms
+        path = self._fit_gradient(task, fit, fraction) if self.needs("fit_gradient") else None
+        whole = fit if rest is None else fit + rest
         with torch.autocast(self.reader.device.type, enabled=False):
             penalty = self.allocation.penalty(self.allocation_state, self.workspace)
         if penalty is not None:  # in every minibatch of a step: once in their mean (app:olora)
@@ -290,8 +287,8 @@ class Anchored:
         """The student's predictions on the next replay minibatch; None if there is no replay."""
         if self.replay is None or not task.replay:
             return None
-        chosen = task.next_replay(self.seed, self.batch_size)
-        teacher = torch.cat([task.replay_states(self)[index] for index in chosen])
+        chosen = task.next_replay()
+        teacher = torch.cat([task.replay_states[index] for index in chosen])
         return self.reader.written([task.replay[i] for i in chosen], teacher, len(self.begin_with))
 
     def _general(self, task: Task) -> Projection | None:
@@ -300,7 +297,7 @@ class Anchored:
         task.text = task.text or next(filter(None, texts), None)
         if (text := task.text) is None:
             return None
-        chosen = task.next_text(self.seed, self.batch_size)
+        chosen = task.next_text()
         return self.reader.written([text.sequences[i] for i in chosen], text.states.rows(chosen))
 
     def adjust_gradient(self) -> None:
@@ -358,7 +355,7 @@ class Anchored:
             len(sequences.ids),
             partial(sequence_gradient, self, sequences),
             cache(lambda: curvature_on(self, sequences, draw)),
-            task.updates(self.workspace) if self.needs("updates") else {},
+            task.updates() if self.needs("updates") else {},
             partial(positions_on, self, sequences, position_draw),
         )
         states = {name: anchor.end(self.states[name], end) for name, anchor in self.anchors.items()}
@@ -374,7 +371,6 @@ class Anchored:
         self.states = states
         self.completed, self.past_items = task.number, self.past_items + len(sequences.ids)
         self.task = None
-        remember(self)
 
     def save(self, directory: str | Path) -> None:
         """Write the whole state to ``directory``/holdfast.safetensors, atomically.

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
-from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -18,13 +17,10 @@ from holdfast.anchors.general import refuse_no_text
 from holdfast.backbone.curvature import CurvatureData, curvature_of, positions_of
 from holdfast.backbone.generation.sampling import Sampling
 from holdfast.backbone.sequences import TokenStates
-from holdfast.core.errors import HoldfastError
 from holdfast.core.seeding import derive, generator
-from holdfast.integrations.method import shown
-from holdfast.integrations.reader import Reader, tensors_of
+from holdfast.integrations.reader import Reader
 from holdfast.integrations.task import TaskSequences
 from holdfast.learning.teacher import text_tokens
-from holdfast.model.chat import chat_form
 from holdfast.model.curvature import Curvature, Positions
 
 if TYPE_CHECKING:
@@ -53,8 +49,8 @@ def samples_before(anchored: Anchored, number: int) -> tuple[list[list[int]], li
 def general_text(anchored: Anchored, number: int, count: int) -> list[list[int]]:
     """Let the model continue ``count`` random tokens before task ``number``.
 
-    If ``begin_with`` was given, it precedes every random token. With a tokenizer, special and stop
-    tokens are not drawn, nor rows that only pad the model's table.
+    ``begin_with``, if given, precedes each. With a tokenizer, special and stop tokens are not
+    drawn, nor rows that only pad the model's table.
     """
     drawable: Sequence[int] = range(anchored.reader.vocabulary)
     if hasattr(anchored.tokenizer, "all_special_ids"):  # a processor has none
@@ -104,12 +100,13 @@ def sequence_gradient(
 ) -> dict[str, Tensor]:
     """The gradient of the mean cross-entropy of one sequence's trained tokens, without dropout."""
     reader, parameters = anchored.reader, anchored.workspace.parameters()
-    ids, _, trained, _ = tensors_of(sequences.batch(index, reader.device))
+    ids = torch.tensor([sequences.ids[index]], device=reader.device)
+    labels = torch.tensor(sequences.labels[index][1:], device=reader.device)
+    chosen = labels != -100
     with reader.answering(), torch.enable_grad():
-        chosen = trained[:, 1:]
-        logits = reader.logits(reader.hidden(ids)[:, :-1][chosen])
+        logits = reader.logits(reader.hidden(ids)[0, :-1][chosen])
         wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        loss = F.cross_entropy(wide, ids[:, 1:][chosen])
+        loss = F.cross_entropy(wide, ids[0, 1:][chosen])
         # Zeros for a layer that the sequence did not pass, such as an expert.
         gradients = torch.autograd.grad(loss, list(parameters.values()), materialize_grads=True)
     return dict(zip(parameters, gradients, strict=True))
@@ -168,57 +165,3 @@ def _plain_generation(reader: Reader) -> Iterator[None]:
     finally:
         for owner, config in zip(owners, configs, strict=True):
             owner.generation_config = config
-
-
-def given_beginning(begin_with: Sequence[int] | str | None, tokenizer: Any) -> list[int]:
-    """The token ids of ``begin_with``: the given ones, or a chat's first ones; empty for None.
-
-    Raises HoldfastError if it is neither token ids nor ``chat``, and for ``chat`` without a
-    tokenizer or with an unusable chat template.
-    """
-    if begin_with == "chat":
-        if tokenizer is None:
-            raise HoldfastError("begin_with = chat: give the tokenizer, whose template says how")
-        return list(chat_form(tokenizer).prefix)
-    try:
-        if isinstance(begin_with, str):
-            raise TypeError
-        return [index(token) for token in (() if begin_with is None else begin_with)]
-    except TypeError:
-        raise HoldfastError(
-            f"begin_with = {shown(begin_with)}: give a list of token ids, or 'chat', the only text"
-        ) from None
-
-
-def check_tokens(ids: Sequence[int], vocabulary: int) -> None:
-    """Raise HoldfastError if an id is not in the vocabulary, 0 to ``vocabulary`` - 1."""
-    for token in ids:
-        if not 0 <= token < vocabulary:
-            raise HoldfastError(
-                f"begin_with: {token} is no token of the model; give ids from 0 to {vocabulary - 1}"
-            )
-
-
-def beginnings(tokenizer: Any, base: Any) -> list[int]:
-    """The tokens that a sample begins with by default: the BOS token, or else the EOS token.
-
-    Raises HoldfastError if the model has neither.
-    """
-    for name in ("bos_token_id", "eos_token_id"):
-        for owner in (tokenizer, getattr(base, "generation_config", None), base.config):
-            token = getattr(owner, name, None)
-            token = token[0] if isinstance(token, list) and token else token
-            if isinstance(token, int):
-                return [token]
-    raise HoldfastError(
-        "the model has no first token to sample from; give begin_with=[TOKEN ID, ...]"
-    )
-
-
-def stop_tokens(tokenizer: Any, base: Any) -> set[int]:
-    """The tokens that end a sample: every EOS token of tokenizer, generation config and model."""
-    tokens: set[Any] = set()
-    for owner in (tokenizer, getattr(base, "generation_config", None), base.config):
-        token = getattr(owner, "eos_token_id", None)
-        tokens |= set(token if isinstance(token, list) else [token])
-    return tokens - {None}

@@ -26,7 +26,10 @@ from holdfast.integrations.anchored import Anchored
 
 
 class AnchorCallback(Callback):
-    """Begins and ends the task, sees every step, and is saved with Lightning's checkpoints."""
+    """Begins and ends the task, sees every step, and is saved with Lightning's checkpoints.
+
+    sequences, labels: of the task, as ``Anchored.begin`` takes them.
+    """
 
     def __init__(
         self,
@@ -34,7 +37,6 @@ class AnchorCallback(Callback):
         sequences: Iterable[Sequence[int]],
         labels: Iterable[Sequence[int]] | None = None,
     ) -> None:
-        """sequences, labels: of the task, as ``Anchored.begin`` takes them."""
         self._anchored, self._sequences, self._labels = anchored, sequences, labels
         self._loaded: dict[str, Any] | None = None  # a checkpoint's state, until training begins
 

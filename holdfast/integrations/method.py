@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, SupportsIndex, SupportsInt
+from operator import index
+from typing import Any
 
 import torch
 
 from holdfast.allocation import Allocation
 from holdfast.anchors import Anchor
 from holdfast.backbone.generation.sampling import Sampling
-from holdfast.core.config import AnyConfig, Config, build
+from holdfast.core.config import AnyConfig, build
 from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.learning.method import known_allocations, known_anchors
+from holdfast.model.chat import chat_form
 
 Settings = Mapping[str, Any]
 
@@ -20,25 +22,25 @@ Settings = Mapping[str, Any]
 def anchors_of(given: Sequence[str] | Mapping[str, Settings | None]) -> dict[str, Anchor]:
     """Build the anchors of these names, in the order of a method's tag.
 
-    given: names, or settings by name (None: the defaults). Raises HoldfastError for anything else,
-    an unknown name, wrong settings, or two data anchors.
+    given: names, or settings by name (None: the defaults). Raises HoldfastError for an unknown
+    name, wrong settings, or two data anchors.
     """
     kinds = known_anchors()
-    if isinstance(given, str) or not isinstance(given, Iterable):
+    if isinstance(given, str):
         raise HoldfastError(
-            f"anchors = {shown(given)}: give a list of names, such as ['kfac', 'replay'], or "
-            "settings by name"
+            f"anchors = {given!r}: give a list of names, such as ['kfac', 'replay'], or settings "
+            "by name"
         )
-    settings = given if isinstance(given, Mapping) else dict.fromkeys(map(_name, given))
+    settings = given if isinstance(given, Mapping) else dict.fromkeys(given)
     for name in settings:
         if name not in kinds:
             raise HoldfastError(
                 f'anchors: "{name}" is no anchor; {did_you_mean(str(name), list(kinds))}'
             )
-    chosen = {name: kinds[name] for name in kinds if name in settings}
     anchors = {
-        name: kind(built(kind.Config, settings[name], f"anchors.{name}"))
-        for name, kind in chosen.items()
+        name: kinds[name](built(kinds[name].Config, settings[name], f"anchors.{name}"))
+        for name in kinds
+        if name in settings
     }
     data = [name for name, anchor in anchors.items() if anchor.needs.replay]
     if len(data) > 1:
@@ -50,11 +52,6 @@ def allocation_of(given: str | Mapping[str, Settings | None]) -> tuple[str, Allo
     """Build the allocation rule of this name; HoldfastError if it or its settings are wrong."""
     kinds = known_allocations()
     settings = {given: None} if isinstance(given, str) else given
-    if not isinstance(settings, Mapping):
-        raise HoldfastError(
-            f"allocation = {shown(given)}: give a name, such as 'merge', or one name with its "
-            "settings"
-        )
     if len(settings) != 1:
         raise HoldfastError(f"allocation names {len(settings)} rules; it needs one")
     ((name, values),) = settings.items()
@@ -62,34 +59,18 @@ def allocation_of(given: str | Mapping[str, Settings | None]) -> tuple[str, Allo
         raise HoldfastError(
             f'allocation: "{name}" is no rule; {did_you_mean(str(name), list(kinds))}'
         )
-    kind = kinds[name]
-    return name, kind(built(kind.Config, values, f"allocation.{name}"))
-
-
-def _name(given: Any) -> str:
-    if not isinstance(given, str):
-        raise HoldfastError(
-            f"anchors: {shown(given)} is no name; settings stand by name, such as "
-            "{'kfac': {'strength': 2}}"
-        )
-    return given
+    return name, kinds[name](built(kinds[name].Config, values, f"allocation.{name}"))
 
 
 def built(kind: type[AnyConfig], settings: Any, source: str) -> AnyConfig:
     """Build settings (None: the defaults); HoldfastError naming ``source`` if they are wrong."""
-    if settings is not None and not isinstance(settings, Mapping):
-        raise HoldfastError(
-            f"{source} = {shown(settings)}: give settings by name, or None for the defaults"
-        )
-    return build(kind, dict(settings or {}), source=source)
+    return build(kind, {} if settings is None else settings, source=source)
 
 
-def whole_number(name: str, value: Any, least: int = 1) -> int:
-    """A setting as a whole number; HoldfastError for anything else, and for less than ``least``."""
-    is_number = isinstance(value, SupportsInt | SupportsIndex) and not isinstance(value, bool)
-    if not is_number or value % 1 != 0 or value < least:
-        raise HoldfastError(f"{name} = {shown(value)}: give a whole number, {least} at least")
-    return int(value)
+def check_positive(name: str, number: int) -> None:
+    """Raise HoldfastError for a number that is less than 1."""
+    if number < 1:
+        raise HoldfastError(f"{name} = {number}: give a whole number, 1 at least")
 
 
 def changes_gradient(rule: Allocation) -> bool:
@@ -100,22 +81,15 @@ def changes_gradient(rule: Allocation) -> bool:
 
 def check_settings(sampling: Sampling, anchors: Mapping[str, Anchor]) -> None:
     """Raise HoldfastError for a setting that only ``holdfast run`` obeys."""
-    unused: list[tuple[str, Config, str]] = [
-        ("sampling", sampling, name) for name in ("keep", "batch")
-    ]
-    names = ("minibatches_per_step", "trainable_seed_row")
-    unused += [
-        (f"anchors.{anchor}", given.config, name)
-        for anchor, given in anchors.items()
-        for name in names
-    ]
-    for section, settings, name in unused:
-        fields = type(settings).model_fields
-        if name in fields and getattr(settings, name) != fields[name].default:
-            raise HoldfastError(
-                f"{section}.{name} = {getattr(settings, name)}: a loop of your own does not have "
-                "it; leave it out"
-            )
+    of_a_run = {"keep", "batch", "minibatches_per_step", "trainable_seed_row"}
+    sections = {f"anchors.{name}": anchor.config for name, anchor in anchors.items()}
+    for section, settings in {"sampling": sampling, **sections}.items():
+        for name in of_a_run & settings.model_fields_set:
+            value = getattr(settings, name)
+            if value != type(settings).model_fields[name].default:
+                raise HoldfastError(
+                    f"{section}.{name} = {value}: a loop of your own does not have it; leave it out"
+                )
 
 
 def check_alone() -> None:
@@ -126,7 +100,51 @@ def check_alone() -> None:
         raise HoldfastError(f"anchors run in one process, and there are {processes}")
 
 
-def shown(value: Any) -> str:
-    """An argument, for an error message: one line of at most 60 characters."""
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def given_beginning(
+    begin_with: Sequence[int] | str | None, tokenizer: Any, vocabulary: int
+) -> list[int]:
+    """The token ids of ``begin_with``: the given ones, or a chat's first ones; empty for None.
+
+    Raises HoldfastError for another text, for ids that are not in the vocabulary, and for ``chat``
+    without a tokenizer or with an unusable chat template.
+    """
+    if begin_with == "chat":
+        if tokenizer is None:
+            raise HoldfastError("begin_with = chat: give the tokenizer, whose template says how")
+        return list(chat_form(tokenizer).prefix)
+    if isinstance(begin_with, str):
+        raise HoldfastError(
+            f"begin_with = {begin_with!r}: give a list of token ids, or 'chat', the only text"
+        )
+    tokens = [] if begin_with is None else [index(token) for token in begin_with]
+    for token in tokens:
+        if not 0 <= token < vocabulary:
+            raise HoldfastError(
+                f"begin_with: {token} is no token of the model; give ids from 0 to {vocabulary - 1}"
+            )
+    return tokens
+
+
+def first_token(tokenizer: Any, base: Any) -> list[int]:
+    """The token that a sample begins with by default: the BOS token, or else the EOS token.
+
+    Raises HoldfastError if the model has neither.
+    """
+    for name in ("bos_token_id", "eos_token_id"):
+        for token in _special(name, tokenizer, base):
+            return [token]
+    raise HoldfastError(
+        "the model has no first token to sample from; give begin_with=[TOKEN ID, ...]"
+    )
+
+
+def stop_tokens(tokenizer: Any, base: Any) -> set[int]:
+    """The tokens that end a sample: every EOS token of tokenizer, generation config and model."""
+    return set(_special("eos_token_id", tokenizer, base))
+
+
+def _special(name: str, tokenizer: Any, base: Any) -> Iterable[int]:
+    """The tokens of this name that tokenizer, generation config and model have, in this order."""
+    for owner in (tokenizer, getattr(base, "generation_config", None), base.config):
+        token = getattr(owner, name, None)
+        yield from token if isinstance(token, list) else [] if token is None else [token]

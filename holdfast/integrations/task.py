@@ -7,26 +7,20 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from operator import index
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from holdfast.anchors import Text, Update
-from holdfast.anchors.updates import updates_since
+from holdfast.anchors.base import updates_since
 from holdfast.core.errors import HoldfastError
 from holdfast.core.seeding import generator
-from holdfast.integrations.method import shown
 from holdfast.integrations.reader import PreviousModel
-from holdfast.model.lora import LoraWorkspace
 
 if TYPE_CHECKING:
     from holdfast.integrations.anchored import Anchored
-
-_EXPECTED = (
-    "token ids of each sequence are expected: "
-    'begin([tokenizer(text)["input_ids"] for text in texts])'
-)
 
 
 @dataclass(frozen=True)
@@ -44,8 +38,8 @@ class TaskSequences:
 
         Raises HoldfastError for none, a short one, labels that do not fit, or anything else.
         """
-        read = _rows(ids, "sequence")
-        targets = read if labels is None else _rows(labels, "row of labels")
+        read = _rows(ids)
+        targets = read if labels is None else _rows(labels)
         if not read:
             raise HoldfastError("the task has no sequences; an anchor needs at least one")
         for number, (sequence, row) in enumerate(zip(read, targets, strict=False), start=1):
@@ -61,30 +55,17 @@ class TaskSequences:
     @cached_property
     def fingerprint(self) -> str:
         """A digest of all tokens and labels."""
-        text = repr((self.ids, self.labels)).encode()
-        return hashlib.sha256(text).hexdigest()
-
-    def batch(self, index: int, device: torch.device) -> dict[str, Tensor]:
-        """One sequence as a collated batch."""
-        rows = {"input_ids": self.ids[index], "labels": self.labels[index]}
-        return {name: torch.tensor([row], device=device) for name, row in rows.items()}
+        return hashlib.sha256(repr((self.ids, self.labels)).encode()).hexdigest()
 
 
-def _rows(given: Any, what: str) -> list[list[int]]:
-    """Convert to rows of integers; HoldfastError if that fails. what: a row's name in the error."""
-    if not isinstance(given, Iterable):
-        raise HoldfastError(f"the task is {shown(given)}; {_EXPECTED}")
-    rows = []
-    for number, row in enumerate(given, start=1):
-        try:
-            if isinstance(row, str | bytes | Mapping):
-                raise TypeError
-            rows.append([int(token) for token in row])
-        except (TypeError, ValueError):
-            raise HoldfastError(
-                f"{what} {number} of the task is {shown(row)}; {_EXPECTED}"
-            ) from None
-    return rows
+def _rows(given: Iterable[Sequence[int]]) -> list[list[int]]:
+    try:
+        return [[index(token) for token in row] for row in given]
+    except TypeError:
+        raise HoldfastError(
+            "the task has something else than token ids and labels in its sequences; call "
+            'begin([tokenizer(text)["input_ids"] for text in texts])'
+        ) from None
 
 
 class Task:
@@ -98,25 +79,23 @@ class Task:
 
     def __init__(
         self,
+        anchored: Anchored,
         number: int,
         start: Mapping[str, Tensor],
-        replay: Sequence[Sequence[int]],
+        replay: list[list[int]],
         fingerprint: str,
         drawn: int = 0,
         read: int = 0,
     ) -> None:
+        self._anchored = anchored
         self.number, self.start, self.drawn, self.read = number, dict(start), drawn, read
         self.text: Text | None = None
-        self.replay = [list(sequence) for sequence in replay]
-        self.fingerprint = fingerprint
+        self.replay, self.fingerprint = replay, fingerprint
         self.sequences: TaskSequences | None = None
         self.fit_gradient: dict[str, Tensor] = {}
         self.before: dict[str, Tensor] | None = None
         self.stepped = False  # whether a step was seen
         self.adjusted = False  # whether the rule has seen the gradient of the step
-        self._previous: PreviousModel | None = None
-        self._replay_states: list[Tensor] | None = None
-        self._updates: Callable[[], dict[str, Update]] | None = None
 
     def go_on(self, sequences: TaskSequences) -> None:
         """Set the sequences, at first or after a reload; HoldfastError if they are other ones."""
@@ -162,43 +141,41 @@ class Task:
         assert self.sequences is not None
         return self.sequences
 
-    def previous(self, anchored: Anchored) -> PreviousModel:
+    @cached_property
+    def previous(self) -> PreviousModel:
         """The model at the start of the task."""
-        if self._previous is None:
-            self._previous = PreviousModel(anchored.reader, anchored.workspace, self.start)
-        return self._previous
+        return PreviousModel(self._anchored.reader, self._anchored.workspace, self.start)
 
-    def replay_states(self, anchored: Anchored) -> list[Tensor]:
-        """The previous model's states on its part of each replay sequence; computed once."""
-        if self._replay_states is None:
-            with anchored.workspace.at(self.start):
-                states = anchored.reader.states_of(self.replay, len(anchored.begin_with))
-            self._replay_states = [rows.cpu() for rows in states]
-        return self._replay_states
+    @cached_property
+    def replay_states(self) -> list[Tensor]:
+        """The previous model's states on its part of each replay sequence."""
+        anchored = self._anchored
+        with anchored.workspace.at(self.start):
+            states = anchored.reader.states_of(self.replay, len(anchored.begin_with))
+        return [rows.cpu() for rows in states]
 
-    def next_replay(self, seed: int, size: int) -> list[int]:
+    @cached_property
+    def updates(self) -> Callable[[], dict[str, Update]]:
+        """Gives the change of every map since the task began."""
+        return updates_since(self.start, self._anchored.workspace)
+
+    def next_replay(self) -> list[int]:
         """The next minibatch of the samples. Source: alg. replay."""
         self.drawn += 1
-        return self._minibatch("replay order", len(self.replay), self.drawn - 1, seed, size)
+        return self._minibatch("replay order", len(self.replay), self.drawn - 1)
 
-    def next_text(self, seed: int, size: int) -> list[int]:
+    def next_text(self) -> list[int]:
         """The next minibatch of the general text."""
         assert self.text is not None
-        count = len(self.text.sequences)
         self.read += 1
-        return self._minibatch("general order", count, self.read - 1, seed, size)
+        return self._minibatch("general order", len(self.text.sequences), self.read - 1)
 
-    def _minibatch(self, purpose: str, count: int, number: int, seed: int, size: int) -> list[int]:
+    def _minibatch(self, purpose: str, count: int, number: int) -> list[int]:
         """Minibatch ``number``, from 0, of an order that is reshuffled whenever it is exhausted."""
+        seed, size = self._anchored.seed, self._anchored.batch_size
         around, place = divmod(number, -(-count // size))
         order = torch.randperm(count, generator=generator(seed, purpose, self.number, around))
         return order[place * size : (place + 1) * size].tolist()
-
-    def updates(self, workspace: LoraWorkspace) -> dict[str, Update]:
-        """The change of every map since the task began."""
-        if self._updates is None:
-            self._updates = updates_since(self.start, workspace)
-        return self._updates()
 
 
 def is_accumulating() -> bool:

@@ -175,10 +175,8 @@ class RunConfig(Config):
 
     @model_validator(mode="after")
     def _makes_sense(self) -> RunConfig:
-        unused = sorted(
-            set(self.plugins) - {*self.composition.anchors, self.composition.allocation}
-        )
-        if unused:
+        used = {*self.composition.anchors, self.composition.allocation}
+        if unused := sorted(self.plugins.keys() - used):
             raise ValueError(
                 f"plugins.{unused[0]}: method {self.method} does not use it; remove it"
             )
@@ -188,17 +186,10 @@ class RunConfig(Config):
                 "replay.vocabulary truncates the soft loss, replay.loss=cross_entropy has none; "
                 "set one of the two"
             )
-        self._check_balance()
-        self._check_merges()
-        return self
-
-    def _check_balance(self) -> None:
         if self.balance.questions is not None and any(need.replay for need in self._needs()):
             raise ValueError(
                 f"balance.questions: replay.weight says it for method {self.method}; remove it"
             )
-
-    def _check_merges(self) -> None:
         rule = self.composition.allocation
         folds = known_allocations()[rule].after_task != "keep"
         if folds and self.backbone.quantization != "none":
@@ -206,6 +197,7 @@ class RunConfig(Config):
                 f"backbone.quantization = {self.backbone.quantization}: {rule} adds to the "
                 "matrices, and nothing can be added to quantized ones; use shared factors, or none"
             )
+        return self
 
     @classmethod
     def of(cls, values: Mapping[str, Any], overrides: Iterable[str] = ()) -> RunConfig:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cached_property, partial
 from importlib.metadata import version
@@ -26,8 +27,8 @@ _VERSIONED = ("holdfast", "torch", "transformers", "tokenizers")
 class Identity:
     """Compares a configuration with a trajectory's directory in the settings that change results.
 
-    directory: the trajectory's; exact_case: whether its stream compares answers case-sensitively;
-    tokenizer: the backbone's; None: load it if the chat template matters.
+    exact_case: whether the stream compares answers case-sensitively; tokenizer: the backbone's;
+    None: load it if the chat template matters.
     """
 
     def __init__(
@@ -96,12 +97,14 @@ class Identity:
             )
 
     def write(self, stream: Stream, backbone_fingerprint: str) -> None:
-        """Write config.json atomically."""
+        """Write config.json atomically, with the path of a local backbone made absolute."""
+        config, name = self._config.model_dump(mode="json"), self._config.backbone.name
+        config["backbone"]["name"] = lasting_name(name)
         write_json(
             self._directory / CONFIG_FILE,
             {
                 "format": FORMAT,
-                "config": self._portable_settings(),
+                "config": config,
                 "identity": self.sha256(backbone_fingerprint),
                 "numbers": self.numbers(backbone_fingerprint),
                 "stream": {
@@ -109,19 +112,10 @@ class Identity:
                     "tasks": len(stream.tasks),
                     "fingerprint": stream.fingerprint,
                 },
-                "backbone": {
-                    "name": self._config.backbone.name,
-                    "fingerprint": backbone_fingerprint,
-                },
+                "backbone": {"name": name, "fingerprint": backbone_fingerprint},
                 "versions": {name: version(name) for name in _VERSIONED},
             },
         )
-
-    def _portable_settings(self) -> dict[str, Any]:
-        """The settings as JSON values, with the path of a local backbone made absolute."""
-        values = self._config.model_dump(mode="json")
-        values["backbone"]["name"] = lasting_name(self._config.backbone.name)
-        return values
 
 
 def decided(config: RunConfig, directory: Path) -> RunConfig:
@@ -156,14 +150,10 @@ def is_free(directory: Path) -> bool:
     if CONFIG_FILE in names:
         return False
     # A process killed during its first write leaves a lock and an unfinished file.
-    foreign = [name for name in names if name != ".lock" and not _unfinished(name)]
-    if foreign:
+    begun = re.compile(rf"\.lock|\.{re.escape(CONFIG_FILE)}\..*\.part")
+    if foreign := [name for name in names if not begun.fullmatch(name)]:
         raise HoldfastError(
             f"{directory}: holds {foreign[0]} but no trajectory ({CONFIG_FILE}); "
             "choose an empty or a new directory"
         )
     return True
-
-
-def _unfinished(name: str) -> bool:
-    return name.startswith(f".{CONFIG_FILE}.") and name.endswith(".part")

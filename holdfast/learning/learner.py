@@ -14,8 +14,8 @@ from holdfast.anchors.base import Anchor, State, Text, Tree
 from holdfast.anchors.replay import GenerativeReplay
 from holdfast.backbone.curvature import CurvatureData, curvature_of, mean_inputs, positions_of
 from holdfast.backbone.model import Backbone
-from holdfast.backbone.projection import ForwardPass, Projection, token_cross_entropy
-from holdfast.backbone.sequences import BatchShard, collate
+from holdfast.backbone.projection import token_cross_entropy
+from holdfast.backbone.sequences import collate
 from holdfast.core.seeding import generator
 from holdfast.learning.config import RunConfig
 from holdfast.model.chat import template_for
@@ -50,19 +50,6 @@ class Lesson:
             torch.arange(1, len(sequence)) >= prompt
             for sequence, prompt in zip(self.sequences, self.prompts, strict=True)
         ]
-
-
-@dataclass(frozen=True)
-class Part:
-    """One minibatch of a step, or this process's part of it.
-
-    teacher_states: the previous model's hidden states [n, d] on it, None if no loss needs them;
-    shard: which sequences of the minibatch these are; None: all of them.
-    """
-
-    sequences: Sequences
-    teacher_states: Tensor | None
-    shard: BatchShard | None = None
 
 
 class Learner:
@@ -178,28 +165,15 @@ class Learner:
             context=backbone.positions,
         )
 
-    def project(
-        self, *parts: Part, mask_seeds: Sequence[int] = ()
-    ) -> tuple[ForwardPass, list[Projection]]:
-        """Run the student on all parts of a step; return the pass and each part's projection.
-
-        mask_seeds: one for each part's dropout masks. The pass computes gradients of losses.
-        """
-        device = self.backbone.device
-        batches = [collate(part.sequences, device, part.shard) for part in parts]
-        passed = self.backbone.forward_pass(*batches, mask_seeds=mask_seeds)
-        return passed, [
-            Projection(self.backbone, hidden, part.teacher_states, batch.targets, shard=part.shard)
-            for part, batch, hidden in zip(parts, batches, passed.states, strict=True)
-        ]
-
     def sequence_gradient(self, lesson: Lesson, index: int) -> Tree:
         """The gradient of the mean cross-entropy of sequence ``index``, without dropout.
 
         The mean is over the tokens that training has a loss on: all, or the answer's.
         """
+        batch = collate([lesson.sequences[index]], self.backbone.device)
         with self.backbone.learning():
-            passed, (projection,) = self.project(Part([lesson.sequences[index]], None))
+            passed = self.backbone.forward_pass(batch)
+            (projection,) = passed.projections
             weights = None
             if self.learns_answers_alone:
                 weights = projection.only(lesson.is_answer()[index])

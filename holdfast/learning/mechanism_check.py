@@ -65,7 +65,10 @@ def _findings(name: str, overrides: Sequence[str], folder: Path) -> Iterator[Fin
     )
     without = config.model_copy(update={"method": VANILLA})
     Trajectory(without, folder / "without").advance()
-    ours, theirs = _fit(folder / "straight"), _fit(folder / "without")
+    ours, theirs = (
+        [[epoch["sft"] for epoch in task] for task in _losses(folder / name)]
+        for name in ("straight", "without")
+    )
     if name in known_anchors() and not _begins_with_a_past(name):
         yield Finding(
             "without a past it changes nothing",
@@ -89,12 +92,7 @@ def _begins_with_a_past(name: str) -> bool:
 def _losses(directory: Path) -> list[list[dict[str, float]]]:
     """The losses of every task, epoch by epoch."""
     events = map(json.loads, (directory / "log.jsonl").read_text("utf-8").splitlines())
-    return [event["losses"] for event in events if event["event"] == "task"]
-
-
-def _fit(directory: Path) -> list[list[float]]:
-    """The fit loss of every task, epoch by epoch."""
-    return [[epoch["sft"] for epoch in task] for task in _losses(directory)]
+    return [event["losses"] for event in events]
 
 
 def _commit(directory: Path) -> dict[str, Any]:

@@ -27,9 +27,8 @@ class Method:
 
 
 def parse_method(tag: str) -> Method:
-    """Parse a tag: names of anchors and at most one rule, joined by ``_``, in any order.
+    """Parse a tag: anchors, or one reference point, and at most one rule, in any order.
 
-    It may name one reference point in place of anchors.
     Raises HoldfastError for an unknown mechanism, one named twice, two rules or two data anchors.
     """
     anchors, rules = known_anchors(), known_allocations()

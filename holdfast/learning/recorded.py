@@ -12,9 +12,8 @@ from holdfast.backbone.model import Backbone
 from holdfast.core.config import build
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.config import RunConfig
-from holdfast.learning.continuation import history, restore_learner
 from holdfast.learning.learner import Learner
-from holdfast.learning.state import Commit, Store, factors_file
+from holdfast.learning.state import Commit, Store, factors_file, history, restore_learner
 from holdfast.learning.stream import stream_of
 from holdfast.model.chat import texts_sha256
 from holdfast.results.record import CONFIG_FILE, Description
@@ -42,16 +41,20 @@ class Recorded:
     def read(cls, directory: Path) -> Recorded:
         """Read a directory; HoldfastError when it has no trajectory, or a damaged one."""
         description = Description.read(directory)
+        numbers = description.numbers
         config = build(RunConfig, description.config, source=str(directory / CONFIG_FILE))
         # "auto" may mean another precision on this machine than on the one that learned.
-        precision = description.numbers.get("precision", config.backbone.precision)
+        precision = numbers.get("precision", config.backbone.precision)
         backbone = config.backbone.model_copy(update={"precision": precision})
-        config = config.model_copy(update={"backbone": backbone})
-        last = Store(directory).last_commit()
-        fingerprint = description.backbone["fingerprint"]
-        name, identity = description.stream["name"], description.identity
-        texts = description.numbers.get("chat_template")
-        return cls(directory, config, identity, fingerprint, name, last, texts)
+        return cls(
+            directory,
+            config.model_copy(update={"backbone": backbone}),
+            description.identity,
+            description.backbone["fingerprint"],
+            description.stream["name"],
+            Store(directory).last_commit(),
+            numbers.get("chat_template"),
+        )
 
     def boundary(self, after_task: int | None) -> Commit:
         """The commit from which to restore the model after a task; None: the last commit.
@@ -68,9 +71,13 @@ class Recorded:
             )
         snapshot = self._snapshot_before(task)
         if not self._is_kept(task):
+            folded = self.config.allocation().after_task == "merge"
+            most = self.config.keep.snapshot_every
+            every = f", or a keep.snapshot_every above {most}," if folded else ""
             raise HoldfastError(
                 f"{self.directory}: the model after task {task} was not kept, as keep.factors was "
-                f"off; give --after-task {_listed(self.kept)}; {self._remedy()}"
+                f"off; give --after-task {_listed(self.kept)}; keep.factors=true{every} keeps more "
+                "of what comes"
             )
         return replace(last, completed=task, tasks=last.tasks[:task], snapshot=snapshot)
 
@@ -89,14 +96,6 @@ class Recorded:
     def _snapshot_before(self, task: int) -> int:
         # A snapshot taken after ``task`` is of no use: fold all factors into the backbone instead.
         return self.last.snapshot if self.last.snapshot <= task else 0
-
-    def _remedy(self) -> str:
-        """Advice: the settings that keep more models of later tasks."""
-        folded = self.config.allocation().after_task == "merge"
-        every = (
-            f", or a keep.snapshot_every above {self.config.keep.snapshot_every}," if folded else ""
-        )
-        return f"keep.factors=true{every} keeps more of what comes"
 
     def taught(self, commit: Commit) -> tuple[Task, ...]:
         """The tasks learned until a commit, in order.

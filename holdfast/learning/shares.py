@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,20 +24,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from holdfast.anchors.base import Step, Update
+from holdfast.anchors.base import Step, Update, updates_since
 from holdfast.anchors.divergences import divergence
 from holdfast.anchors.kfac import quadratic_form
 from holdfast.anchors.pairs import paired_changes
-from holdfast.anchors.updates import updates_since
 from holdfast.backbone.projection import Projection
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.boundary import learn_task, open_task
-from holdfast.learning.general_cache import first_general_text
 from holdfast.learning.learner import Learner, Lesson
 from holdfast.learning.progress import Progress, Stopwatch
 from holdfast.learning.recorded import Recorded
 from holdfast.learning.stream import fitting
-from holdfast.learning.teacher import states_of
+from holdfast.learning.teacher import first_general_text, states_of
 from holdfast.streams import Stream, Task, load_stream
 
 Report = Callable[[str, int, int], None]
@@ -55,7 +54,7 @@ class ShareOfChange:
     """
 
     what: str
-    values: Mapping[str, float]
+    values: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -92,11 +91,10 @@ def shares(recorded: Recorded, items: int, report: Report) -> list[ShareOfChange
 
     rows, forms = shares_of(before, student, before.lesson(stream.tasks), probes, report)
     if "text" in probes:
-        parts = {"answers": len(learned), "text": general}
-        rows = [
-            ShareOfChange(row.what, {**row.values, "both": _mean(row.values, parts)})
-            for row in rows
-        ]
+        whole = len(learned) + general
+        for row in rows:
+            total = len(learned) * row.values["answers"] + general * row.values["text"]
+            row.values["both"] = total / whole
     column = "both" if "text" in probes else "answers"
     rows += [ShareOfChange(f"what {name} holds", {column: form}) for name, form in forms.items()]
     return rows
@@ -109,7 +107,20 @@ def shares_of(
 
     before: a learner in the same state as the student, which does not learn the lesson.
     """
-    updates, forms = _learned(before, student, lesson, _Reporting(report))
+    trained = learn_task(student, lesson, _Reporting(report)).factors
+    _, start = open_task(before, lesson, Stopwatch(), Progress())
+    since = updates_since(start.parameters, before.workspace)
+    forms = {}
+    with torch.no_grad(), before.workspace.at(trained):
+        updates = {
+            name: Update(update.lora_B.clone(), update.lora_A.clone(), update.scale)
+            for name, update in since().items()
+        }
+        for name, anchor in before.anchors:
+            if anchor.needs.updates:
+                nothing: Any = None
+                step = Step(before.workspace.parameters(), nothing, None, updates)
+                forms[name] = float(anchor.loss(anchor.begin(before.states[name], start), step))
     return _Change(before, updates, probes, report).rows(), forms
 
 
@@ -135,30 +146,6 @@ def _one_more(recorded: Recorded) -> Stream:
         ) from None
 
 
-def _learned(
-    before: Learner, student: Learner, lesson: Lesson, progress: Progress
-) -> tuple[dict[str, Update], dict[str, float]]:
-    """Let the student learn a lesson; return every map's change, and each anchor's form of it.
-
-    before: equals the student, and does not learn.
-    """
-    trained = learn_task(student, lesson, progress).factors
-    _, start = open_task(before, lesson, Stopwatch(), Progress())
-    since = updates_since(start.parameters, before.workspace)
-    forms = {}
-    with torch.no_grad(), before.workspace.at(trained):
-        updates = {
-            name: Update(update.lora_B.clone(), update.lora_A.clone(), update.scale)
-            for name, update in since().items()
-        }
-        for name, anchor in before.anchors:
-            if anchor.needs.updates:
-                nothing: Any = None
-                step = Step(before.workspace.parameters(), nothing, None, updates)
-                forms[name] = float(anchor.loss(anchor.begin(before.states[name], start), step))
-    return updates, forms
-
-
 class _Change:
     """A change of every map, measured on probes."""
 
@@ -180,7 +167,7 @@ class _Change:
         self._probes = {name: self._probes_of(lesson) for name, lesson in lessons.items()}
 
     def rows(self) -> list[ShareOfChange]:
-        rows: dict[str, dict[str, float]] = {}
+        rows: dict[str, dict[str, float]] = defaultdict(dict)
         for column, probes in self._probes.items():
             tell = partial(self._report, f"what changes in {column}")
             values = {
@@ -190,7 +177,7 @@ class _Change:
                 "Kronecker factors, taken now": self._kronecker(probes),
             }
             for what, value in values.items():
-                rows.setdefault(what, {})[column] = value
+                rows[what][column] = value
         return [ShareOfChange(what, values) for what, values in rows.items()]
 
     def _probes_of(self, lesson: Lesson) -> _Probes:
@@ -236,9 +223,9 @@ class _Change:
     def _paired(self, probes: _Probes, tell: Tell) -> dict[str, float]:
         """For three groupings of maps, the sum over groups of 1/2 mean((sum of g^T dW x)^2)."""
         sequences, prompts = probes.lesson.sequences, probes.lesson.prompts
-        layers: dict[str, list[str]] = {}
+        layers: dict[str, list[str]] = defaultdict(list)
         for name in self._updates:
-            layers.setdefault(_layer_of(name), []).append(name)
+            layers[_layer_of(name)].append(name)
         groups = {
             "positions apart": [list(self._updates)],
             "positions and layers apart": list(layers.values()),
@@ -274,10 +261,6 @@ def _layer_of(name: str) -> str:
     """The layer of a map: its name up to the first number, or all of it if it has none."""
     match = re.match(r".*?\.\d+(?=\.)", name)
     return match[0] if match else name
-
-
-def _mean(values: Mapping[str, float], weights: Mapping[str, int]) -> float:
-    return sum(weights[name] * values[name] for name in weights) / sum(weights.values())
 
 
 class _Reporting(Progress):

@@ -1,126 +1,50 @@
-"""The optimisation of one task: a clipped AdamW step for each accumulation window.
+"""What happens to a task's minibatches: their order, their objective, and a clipped AdamW step.
 
-Minibatches are drawn from named seeds, so all methods see the same order.
+They are drawn from named seeds, so all methods see the same order.
+Source: eq. app-fit, eq. app-objective, alg. weight-anchors, alg. replay.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice, repeat
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from holdfast.anchors.base import Change, Step, Tree, Update
-from holdfast.backbone.sequences import BatchShard, TokenStates
-from holdfast.core.errors import HoldfastError
-from holdfast.core.processes import broadcast_
+from holdfast.anchors.base import Anchor, Change, State, Step, Tree, Update
+from holdfast.backbone.projection import TokenLogits, token_cross_entropy
+from holdfast.backbone.sequences import Batch, BatchShard, TokenStates, collate
 from holdfast.core.seeding import derive, generator
 from holdfast.learning.config import Optimisation
-from holdfast.learning.learner import Learner, Lesson, Part, Sequences
-from holdfast.learning.objective import Weights, minibatch_terms
-from holdfast.learning.progress import OptimiserStep, Progress
-from holdfast.model.curvature import Curvature
+from holdfast.learning.learner import Learner, Lesson, Sequences
+from holdfast.learning.teacher import Past
 
 
-class Minibatches(NamedTuple):
-    """Indices of one pass's minibatches: the task's sequences, replay, general text; None: none."""
+class Source(NamedTuple):
+    """What minibatches are drawn from; at_once: of them in a step; states: the teacher's on it."""
 
-    current: list[int]
-    replay: list[int] | None = None
-    general: list[int] | None = None
+    sequences: Sequences
+    states: TokenStates | None
+    at_once: int = 1
+
+
+# The names of the draws of dropout masks.
+_MASKS = {"current": "dropout", "replay": "replay dropout", "general": "general dropout"}
 
 
 @dataclass(frozen=True)
-class Past:
-    """Outputs of the previous model, computed before the student's first step.
+class Weights:
+    """Coefficients of the current minibatch's question and answer tokens and of the replay loss.
 
-    replay: sequences sampled from the replay token (with ``stored``: stored ones); general:
-    sequences sampled from random tokens; both may be empty. replay_states, current_states: last
-    hidden states on ``replay`` and on the task's own sequences; curvature: Kronecker factors on
-    ``replay`` and ``general``; each is None if no anchor needs it.
+    answers_alone: whether the current loss is the mean over answer tokens only.
     """
 
-    replay: Sequences
-    general: Sequences
-    replay_states: TokenStates | None
-    current_states: TokenStates | None
-    curvature: Curvature | None
-
-
-def optimise(
-    learner: Learner,
-    task: int,
-    lesson: Lesson,
-    past: Past,
-    updates: Callable[[], dict[str, Update]],
-    progress: Progress,
-) -> list[dict[str, float]]:
-    """Minimise eq. app-objective on one task; return the mean of each term in every epoch.
-
-    updates: gives the change of every map since the task began; ``dict`` if no anchor needs it.
-    With ``optim.acquired``, epochs beyond the least number follow until one reaches that accuracy
-    on the task's answer tokens, up to ``optim.max_steps``; ``optim.cooldown`` epochs end the task.
-    Raises HoldfastError, naming the epoch, when a term or the factors are not finite.
-    Source: alg. weight-anchors, alg. replay.
-    """
-    settings = learner.config.optim
-    count = len(lesson.sequences)
-    least, most = settings.epochs_of(count), settings.most_epochs_of(count)
-    in_epoch = settings.steps_in_epoch(count)
-    parameters = learner.workspace.parameters()
-    optimizer = TaskOptimizer(parameters.values(), settings, least * in_epoch)
-    trainer = _TaskTrainer(learner, task, lesson, past, updates, optimizer)
-    epochs: list[dict[str, float]] = []
-    taken = 0
-
-    def learn_epoch() -> None:
-        nonlocal taken
-        epoch, values = len(epochs), []
-        minibatches = trainer.minibatches(epoch)
-        while window := list(islice(minibatches, settings.accumulation)):
-            terms = trainer.optimiser_step(window)
-            values += terms
-            taken += 1
-            progress.optimised(
-                OptimiserStep(task, taken, terms, optimizer.rate, trainer.gradient_norm)
-            )
-            # With ``acquired`` the total is unknown: show the least, then one epoch more each time.
-            total = max(settings.steps_of(count), (epoch + 1) * in_epoch)
-            progress.step("training", task, taken, total)
-        means = {
-            name: float(torch.stack([value[name] for value in values]).mean()) for name in values[0]
-        }
-        # Processes on unlike machines round differently, which must not add up.
-        for parameter in parameters.values():
-            broadcast_(parameter.data)
-        not_finite = [name for name, mean in means.items() if not math.isfinite(mean)]
-        # Check the factors too: no term was computed after the last step.
-        if not all(bool(factor.isfinite().all()) for factor in parameters.values()):
-            not_finite.append("the factors")
-        if not_finite:
-            raise HoldfastError(
-                f"task {task}, epoch {epoch + 1}: {', '.join(not_finite)} not finite, the task is "
-                "not kept; lower optim.lr or the anchors' strengths, then run the same command "
-                "again"
-            )
-        epochs.append(means)
-
-    while len(epochs) < least or (len(epochs) < most and not _acquired(settings, epochs[-1])):
-        learn_epoch()
-    cooldown = settings.cooldown_of(count)
-    optimizer.cool_down(cooldown * in_epoch)
-    for _ in range(cooldown):
-        learn_epoch()
-    return epochs
-
-
-def _acquired(settings: Optimisation, epoch: Mapping[str, float]) -> bool:
-    """Whether an epoch reached ``settings.acquired``; True when that is None."""
-    return settings.acquired is None or epoch["acquired"] >= settings.acquired - 1e-6  # rounding
+    questions: float = 1.0
+    answers: float = 1.0
+    replay: float = 0.0
+    answers_alone: bool = False
 
 
 def current_minibatches(seed: int, task: int, epoch: int, count: int, size: int) -> list[list[int]]:
@@ -142,7 +66,6 @@ def replay_minibatches(
 
     The indices are reshuffled every epoch and whenever they are exhausted; the last minibatch of a
     shuffle may be short. at_once: minibatches per step; purpose: names the draws.
-    Source: alg. replay.
     """
 
     def minibatches() -> Iterator[list[int]]:
@@ -156,13 +79,6 @@ def replay_minibatches(
     endless = minibatches()
     while True:
         yield [index for _ in range(at_once) for index in next(endless)]
-
-
-def _part(sequences: Sequences, states: TokenStates | None, minibatch: list[int]) -> Part:
-    shard = BatchShard.of([len(sequences[index]) - 1 for index in minibatch])
-    chosen = minibatch if shard is None else shard.of_minibatch(minibatch)
-    teacher_states = None if states is None else states.rows(chosen)
-    return Part([sequences[index] for index in chosen], teacher_states, shard)
 
 
 def weights_of(learner: Learner, task: int, lesson: Lesson, past: Past) -> Weights:
@@ -223,7 +139,7 @@ class TaskOptimizer:
         self._adamw.step()
 
 
-class _TaskTrainer:
+class TaskTrainer:
     """Takes one optimiser step for each accumulation window of a task."""
 
     def __init__(
@@ -237,9 +153,14 @@ class _TaskTrainer:
     ) -> None:
         self._learner = learner
         self._task = task
-        self._sequences = lesson.sequences
-        self._past = past
-        self._general = learner.general()
+        self._sources = {"current": Source(lesson.sequences, past.current_states)}
+        if learner.replay is not None and past.replay_states is not None:
+            at_once = learner.replay.minibatches_per_step
+            self._sources["replay"] = Source(past.replay, past.replay_states, at_once)
+        if (text := learner.general()) is not None:
+            self._sources["general"] = Source(
+                text.sequences, text.states, text.minibatches_per_step
+            )
         self._weights = weights_of(learner, task, lesson, past)
         settings = learner.config
         masked = (settings.balance.answers, settings.optim.acquired) != (None, None)
@@ -247,123 +168,194 @@ class _TaskTrainer:
         self._is_answer = lesson.is_answer() if masked else None
         self._updates = updates
         self._optimizer = optimizer
+        self._steps_are_seen = learner.needs("fit_gradient")
         self.gradient_norm = torch.zeros(())  # of the latest step, before clipping
         self._drawn = 0  # minibatches so far; part of the dropout masks' seeds
 
-    def minibatches(self, epoch: int) -> Iterator[Minibatches]:
-        """Every current minibatch of an epoch, with its replay and general minibatches."""
-        learner, past = self._learner, self._past
-        seed, size = learner.config.seed, learner.config.optim.batch_size
-        replay: Iterator[list[int] | None] = repeat(None)
-        general: Iterator[list[int] | None] = repeat(None)
-        if learner.replay is not None and past.replay_states is not None:
-            at_once = learner.replay.minibatches_per_step
-            replay = replay_minibatches(seed, self._task, epoch, len(past.replay), size, at_once)
-        if self._general is not None:
-            count, at_once = len(self._general.sequences), self._general.minibatches_per_step
-            general = replay_minibatches(
-                seed, self._task, epoch, count, size, at_once, "general order"
-            )
-        current = current_minibatches(seed, self._task, epoch, len(self._sequences), size)
-        yield from map(Minibatches, current, replay, general)
+    def minibatches(self, epoch: int) -> Iterator[dict[str, list[int]]]:
+        """The indices of every current minibatch of an epoch, and of what is beside it, by source.
 
-    def optimiser_step(self, window: Sequence[Minibatches]) -> list[dict[str, Tensor]]:
-        """Accumulate a window's gradient, clip it and step; return the terms of its minibatches."""
-        workspace, rule = self._learner.workspace, self._learner.allocation
-        state = self._learner.allocation_state
-        values, whole, fit = [], _Sum(), _Sum()
+        Source: alg. replay.
+        """
+        config = self._learner.config
+        orders: list[Iterable[list[int]]] = []
+        for name, source in self._sources.items():
+            drawn = config.seed, self._task, epoch, len(source.sequences), config.optim.batch_size
+            if name == "current":
+                orders.append(current_minibatches(*drawn))
+            else:
+                orders.append(replay_minibatches(*drawn, source.at_once, f"{name} order"))
+        for indices in zip(*orders, strict=False):  # only the first ends
+            yield dict(zip(self._sources, indices, strict=True))
+
+    def optimiser_step(self, window: Sequence[dict[str, list[int]]]) -> list[dict[str, Tensor]]:
+        """Accumulate a window's gradient, clip it and step; return the terms of its minibatches.
+
+        If an anchor needs it, each is told of the step.
+        """
+        learner, workspace = self._learner, self._learner.workspace
+        rule, rule_state = learner.allocation, learner.allocation_state
+        parameters = workspace.parameters()
+        values: list[dict[str, Tensor]] = []
+        whole: dict[str, Tensor] = {}
+        fit: dict[str, Tensor] = {}
         for minibatches in window:
             terms, fit_gradient, rest_gradient = self._gradients(minibatches)
-            fit.add(fit_gradient, 1 / len(window))
-            whole.add(fit_gradient, 1 / len(window))
-            whole.add(rest_gradient, 1 / len(window))
+            _add(fit, fit_gradient, 1 / len(window))
+            _add(whole, fit_gradient, 1 / len(window))
+            _add(whole, rest_gradient, 1 / len(window))
             values.append(terms)
-        penalty = rule.penalty(state, workspace)
+        penalty = rule.penalty(rule_state, workspace)
         if penalty is not None and penalty.requires_grad:
             # Outside the accumulation: added once per step, undivided (app:olora).
-            parameters = workspace.parameters()
-            penalty_gradients: Sequence[Tensor | None] = torch.autograd.grad(
+            gradients: Sequence[Tensor | None] = torch.autograd.grad(
                 penalty, list(parameters.values()), allow_unused=True
             )
-            named = zip(parameters, penalty_gradients, strict=True)
-            whole.add({name: gradient for name, gradient in named if gradient is not None}, 1)
-        for name, parameter in workspace.parameters().items():
-            parameter.grad = whole.tree[name]
-        rule.adjust_gradient(state, workspace)
-        self._update(fit.tree)
+            named = zip(parameters, gradients, strict=True)
+            _add(whole, {name: gradient for name, gradient in named if gradient is not None}, 1)
+        for name, parameter in parameters.items():
+            parameter.grad = whole[name]
+        rule.adjust_gradient(rule_state, workspace)
+        clip = learner.config.optim.clip
+        self.gradient_norm = torch.nn.utils.clip_grad_norm_(parameters.values(), clip)
+        before = workspace.copied() if self._steps_are_seen else {}
+        self._optimizer.step()
+        if self._steps_are_seen:
+            after = {name: parameter.detach() for name, parameter in parameters.items()}
+            for name, anchor in learner.anchors:
+                change = Change(fit, before, after)
+                learner.states[name] = anchor.after_step(learner.states[name], change)
         return values
 
-    def _gradients(self, chosen: Minibatches) -> tuple[dict[str, Tensor], Tree, Tree]:
-        """The terms of ``chosen``, the gradient of the fit term, and the gradient of the others.
+    def _gradients(self, minibatches: dict[str, list[int]]) -> tuple[dict[str, Tensor], Tree, Tree]:
+        """The terms of a minibatch, the gradient of the fit term, and the gradient of the others.
 
         If no anchor needs the fit gradient, the first gradient is of all terms, the second empty.
         """
-        learner, past = self._learner, self._past
-        seed = learner.config.seed
+        learner, backbone = self._learner, self._learner.backbone
         self._drawn += 1
-        parts = {"dropout": _part(self._sequences, past.current_states, chosen.current)}
-        if chosen.replay is not None:
-            parts["replay dropout"] = _part(past.replay, past.replay_states, chosen.replay)
-        if chosen.general is not None and self._general is not None:
-            text = self._general
-            parts["general dropout"] = _part(text.sequences, text.states, chosen.general)
-        masks = [derive(seed, purpose, self._task, self._drawn) for purpose in parts]
-        with learner.backbone.learning(dropout=True):
-            passed, projections = learner.project(*parts.values(), mask_seeds=masks)
-            projected = dict(zip(parts, projections, strict=True))
-            parameters = learner.workspace.parameters()
-            terms = minibatch_terms(
-                Step(
-                    parameters,
-                    projected["dropout"],
-                    projected.get("replay dropout"),
-                    self._updates(),
-                    projected.get("general dropout"),
-                ),
+        batches = {
+            name: self._batch(self._sources[name], indices) for name, indices in minibatches.items()
+        }
+        seeds = [
+            derive(learner.config.seed, _MASKS[name], self._task, self._drawn) for name in batches
+        ]
+        with backbone.learning(dropout=True):
+            passed = backbone.forward_pass(*batches.values(), mask_seeds=seeds)
+            read = dict(zip(batches, passed.projections, strict=True))
+            step = Step(
+                learner.workspace.parameters(),
+                read["current"],
+                read.get("replay"),
+                self._updates(),
+                read.get("general"),
+            )
+            is_answer = self._answer_tokens(minibatches["current"], batches["current"].shard)
+            loss, measured = current_loss(step, self._weights, is_answer)
+            fit, rest, terms = compose(
+                loss,
+                step,
                 learner.anchors,
                 learner.states,
-                self._weighing(chosen.current, parts["dropout"].shard),
+                replay_weight=self._weights.replay,
                 replay_counts_for_path=learner.allocation.replay_counts_for_path,
             )
-            if terms.rest is None:
-                return terms.values, passed.gradient(terms.fit), {}
-            if not learner.needs("fit_gradient"):
-                return terms.values, passed.gradient(terms.fit + terms.rest), {}
-            fit_gradient = passed.gradient(terms.fit, again=True)
-            return terms.values, fit_gradient, passed.gradient(terms.rest)
+            values = measured | terms
+            if rest is None:
+                return values, passed.gradient(fit), {}
+            if not self._steps_are_seen:
+                return values, passed.gradient(fit + rest), {}
+            fit_gradient = passed.gradient(fit, again=True)
+            return values, fit_gradient, passed.gradient(rest)
 
-    def _weighing(self, minibatch: list[int], shard: BatchShard | None) -> Weights:
+    def _batch(self, source: Source, indices: list[int]) -> Batch:
+        """What this process computes of a minibatch, with the teacher's states on it."""
+        sequences, device = source.sequences, self._learner.backbone.device
+        shard = BatchShard.of([len(sequences[index]) - 1 for index in indices])
+        indices = indices if shard is None else shard.of_minibatch(indices)
+        states = None if source.states is None else source.states.rows(indices)
+        return collate([sequences[index] for index in indices], device, shard, states)
+
+    def _answer_tokens(self, minibatch: list[int], shard: BatchShard | None) -> Tensor | None:
+        """Which predicted tokens of a minibatch are the answers'; None if that does not matter."""
         if self._is_answer is None:
-            return self._weights
+            return None
         indices = minibatch if shard is None else shard.of_minibatch(minibatch)
         chosen = torch.cat([self._is_answer[index] for index in indices])
-        device = self._learner.backbone.device
-        return replace(self._weights, is_answer=chosen.to(device, non_blocking=True))
-
-    def _update(self, fit_gradient: Tree) -> None:
-        """Clip the complete gradient, step, and report the step to anchors if any needs it."""
-        learner = self._learner
-        parameters = learner.workspace.parameters()
-        clip = learner.config.optim.clip
-        self.gradient_norm = torch.nn.utils.clip_grad_norm_(parameters.values(), clip)
-        if not learner.needs("fit_gradient"):
-            self._optimizer.step()
-            return
-        before = learner.workspace.copied()
-        self._optimizer.step()
-        after = {name: parameter.detach() for name, parameter in parameters.items()}
-        change = Change(fit_gradient, before, after)
-        for name, anchor in learner.anchors:
-            learner.states[name] = anchor.after_step(learner.states[name], change)
+        return chosen.to(self._learner.backbone.device, non_blocking=True)
 
 
-class _Sum:
-    """A weighted sum of gradients. tree: the sum by coordinate."""
+def compose(
+    loss: Tensor,
+    step: Step,
+    anchors: Iterable[tuple[str, Anchor]],
+    states: Mapping[str, State],
+    *,
+    replay_weight: float,
+    replay_counts_for_path: bool,
+) -> tuple[Tensor, Tensor | None, dict[str, Tensor]]:
+    """Add the anchors' terms to the loss of the current minibatch.
 
-    def __init__(self) -> None:
-        self.tree: dict[str, Tensor] = {}
+    loss: ``(1 - w) L_SFT`` if the step has a replay minibatch, otherwise ``L_SFT``; replay_weight:
+    w, of L_D; the other terms have their anchors' strengths. replay_counts_for_path: whether the
+    fit term is ``L_fit`` or, under O-LoRA, ``loss`` alone.
 
-    def add(self, gradient: Tree, weight: float) -> None:
-        for name, tensor in gradient.items():
-            total = self.tree.get(name)
-            self.tree[name] = weight * tensor if total is None else total.add(tensor, alpha=weight)
+    Returns the fit term, whose gradient SI records; the weighted sum of all others, None if there
+    is none; and each term by name, unweighted and detached. The allocation rule's penalties are not
+    in them.
+    """
+    fit, others, values = loss, [], {}
+    for name, anchor in anchors:
+        term = anchor.loss(states[name], step)
+        values[name] = term.detach()
+        if not anchor.in_fit:
+            others.append(anchor.strength(states[name]) * term)
+        elif step.replay is not None:
+            weighted = replay_weight * term
+            if replay_counts_for_path:
+                fit = fit + weighted
+            else:
+                others.append(weighted)
+    differentiable = [term for term in others if term.requires_grad]
+    rest = sum(differentiable[1:], differentiable[0]) if differentiable else None
+    return fit, rest, values
+
+
+def current_loss(
+    step: Step, weights: Weights, is_answer: Tensor | None = None
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The weighted loss of the current minibatch, and the log's ``sft`` and answer accuracy.
+
+    is_answer: [n] bool over the predicted tokens; None if questions weigh what answers do.
+    """
+    if is_answer is None:
+        sft = step.current.mean(token_cross_entropy)
+        weighted = sft if weights.questions == 1 else weights.questions * sft
+        return weighted, {"sft": sft.detach()}
+    losses: list[Tensor] = []
+    hits: list[Tensor] = []
+
+    def loss(tokens: TokenLogits) -> Tensor:
+        each = token_cross_entropy(tokens)
+        losses.append(each.detach())
+        hits.append(tokens.student.detach().argmax(dim=1) == tokens.targets)
+        return each
+
+    if weights.answers_alone:
+        weighted = weights.answers * step.current.mean(loss, step.current.only(is_answer))
+        measured = is_answer
+    else:
+        chosen = step.zero().new_full(is_answer.shape, weights.questions)
+        chosen = chosen.masked_fill_(is_answer, weights.answers)
+        weighted, measured = step.current.mean(loss, chosen), None
+    accuracy = step.current.mean_of(torch.cat(hits).to(weighted.dtype), is_answer)
+    sft = step.current.mean_of(torch.cat(losses), measured)
+    return weighted, {"sft": sft, "acquired": accuracy}
+
+
+def _add(total: dict[str, Tensor], gradient: Tree, weight: float) -> None:
+    for name, tensor in gradient.items():
+        if name in total:
+            total[name] = total[name].add(tensor, alpha=weight)
+        else:
+            total[name] = weight * tensor

@@ -20,7 +20,7 @@ from typing import Any
 from holdfast.backbone.load import load_backbone
 from holdfast.backbone.model import Backbone
 from holdfast.core.errors import HoldfastError, InUseError
-from holdfast.core.file_checks import unfinished
+from holdfast.core.file_checks import refuse_links, unfinished
 from holdfast.core.files import (
     append,
     cut,
@@ -33,17 +33,22 @@ from holdfast.core.files import (
 from holdfast.core.notebook import caption
 from holdfast.core.processes import is_rank_zero, run_on_rank_zero
 from holdfast.evaluation.recall import Recall
+from holdfast.evaluation.text import bits_per_byte, everyday_passages, lengths, settings
 from holdfast.learning.boundary import TaskReport, learn_task
-from holdfast.learning.capability import measure_text
 from holdfast.learning.config import RunConfig
-from holdfast.learning.continuation import changes_of, restore_learner
 from holdfast.learning.identity import Identity, decided
 from holdfast.learning.learner import Learner
 from holdfast.learning.progress import Progress, Stopwatch, peak_memory
-from holdfast.learning.state import PARTS, Commit, Store
+from holdfast.learning.state import PARTS, Commit, Store, changes_of, restore_learner
 from holdfast.learning.stream import fitting, items_in
 from holdfast.results import RecallMatrix, RunRecord, summarise
-from holdfast.results.capability import model_after
+from holdfast.results.capability import (
+    boundary_directory,
+    measurement_settings,
+    model_after,
+    text_score,
+    write_result,
+)
 from holdfast.results.items import SAMPLES_FOLDER, read_samples, write_row
 from holdfast.streams import Stream, load_stream
 
@@ -142,13 +147,9 @@ class Trajectory:
         if not is_rank_zero():
             progress = Progress()  # only one process reports
         with self.writing():
-            learner = self._ready_learner()
-            recall = Recall(
-                learner.backbone,
-                learner.template,
-                self.config.evaluation,
-                exact_case=self.stream.exact_case,
-            )
+            learner = self.learner()
+            evaluation, exact_case = self.config.evaluation, self.stream.exact_case
+            recall = Recall(learner.backbone, learner.template, evaluation, exact_case=exact_case)
             progress = progress or Progress()
             self._tell_overlong(learner, progress)
             while learner.completed < target:
@@ -156,8 +157,8 @@ class Trajectory:
         return self.matrix
 
     def _tell_overlong(self, learner: Learner, progress: Progress) -> None:
-        settings, items = self.config.template, items_in(self.stream)
-        why = f"longer than {settings.max_length} tokens (template.overlong: {settings.overlong})"
+        template, items = self.config.template, items_in(self.stream)
+        why = f"longer than {template.max_length} tokens (template.overlong: {template.overlong})"
         if self._dropped:
             progress.event(f"left out {self._dropped} of {items + self._dropped} items: {why}")
         if truncated := learner.check(self.stream):
@@ -172,7 +173,19 @@ class Trajectory:
 
     def learner(self) -> Learner:
         """The learner after the last committed task: model, anchors and allocation rule."""
-        return self._ready_learner()
+        if self._learner is None:
+            backbone = self._given_backbone or load_backbone(self.config.backbone)
+            if backbone.is_adapted:
+                raise HoldfastError(
+                    "the backbone that was given is in use by a trajectory, which changes it; load "
+                    "it again, or give none"
+                )
+            self._identity.check(backbone.fingerprint)
+            learner = Learner(self.config, backbone)
+            restore_learner(self._store, learner, self._commit)
+            learner.check(self.stream)
+            self._learner = learner
+        return self._learner
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -183,8 +196,7 @@ class Trajectory:
         to another configuration by now.
         """
         with self._locked():
-            fingerprint = self._ready_learner().backbone.fingerprint
-            run_on_rank_zero(partial(self._begin, fingerprint))
+            run_on_rank_zero(partial(self._begin, self.learner().backbone.fingerprint))
             try:
                 yield
             except BaseException:
@@ -241,14 +253,16 @@ class Trajectory:
     def _tasks_to_ask(self, number: int, target: int) -> range:
         """The tasks to evaluate after task ``number``: all so far, only itself, or none."""
         rows = self.config.evaluation.rows
-        every = {"every": 1, "horizon": target}.get(rows) if isinstance(rows, str) else rows
-        assert every is not None
+        every = rows if isinstance(rows, int) else {"every": 1, "horizon": target}[rows]
         if number == target or number % every == 0:
             return range(1, number + 1)
         return range(0) if rows == "horizon" else range(number, number + 1)
 
     def _measured(self, learner: Learner, number: int, watch: Stopwatch) -> dict[str, Any]:
-        """Run the text suite after ``number`` tasks if configured; return the log's entry."""
+        """Measure the text suite after ``number`` tasks if configured; return the log's entry.
+
+        ``holdfast capability`` would write the same file, so it finds this suite finished.
+        """
         if "text" not in self.config.evaluation.capability:
             return {}
         model = learner.backbone.fingerprint
@@ -256,7 +270,15 @@ class Trajectory:
             learned = [task.fingerprint for task in self.stream.tasks[:number]]
             model = model_after(self._identity.sha256(model), learned)
         with watch.phase("capability"):
-            bits = measure_text(learner, self.directory, number, model)
+            passages = everyday_passages()
+            measured = lengths(learner.backbone, [passage.text for passage in passages])
+            bits = bits_per_byte(measured)
+            if is_rank_zero():
+                items = [(passage.id, passage.text, "", dict[str, str]()) for passage in passages]
+                question = measurement_settings(model, items, settings())
+                place = boundary_directory(self.directory, number)
+                refuse_links(self.directory, ("capability", f"capability/{place.name}"))
+                write_result(place, "text", question, text_score(len(measured), bits))
         return {"text_bits_per_byte": bits} if number else {"text_bits_per_byte_before": bits}
 
     def _save(
@@ -267,7 +289,7 @@ class Trajectory:
         watch: Stopwatch,
         measured: dict[str, Any],
     ) -> dict[str, Any]:
-        """Commit; return the task's line of the log."""
+        """Commit; return the task's line in the log."""
         event = {
             "event": "task",
             "task": report.task,
@@ -292,30 +314,27 @@ class Trajectory:
         run_on_rank_zero(self._write_derived)
         return event
 
-    def _write_derived(self) -> None:
-        """Write matrix.csv and metrics.json, which are derived from the commit alone."""
-        for name, text in self._derived().items():
-            write_text_atomically(self.directory / name, text)
+    def _derived(self) -> dict[Path, str]:
+        """The texts of the files that follow from the commit alone."""
+        texts = {"matrix.csv": self.matrix.to_csv(), "metrics.json": json_text(self.metrics())}
+        return {self.directory / name: text for name, text in texts.items()}
 
-    def _derived(self) -> dict[str, str]:
-        return {"matrix.csv": self.matrix.to_csv(), "metrics.json": json_text(self.metrics())}
+    def _write_derived(self) -> None:
+        for path, text in self._derived().items():
+            write_text_atomically(path, text)
+
+    def _derived_is_whole(self) -> bool:
+        if unfinished(self.directory):
+            return False
+        files = self._derived().items()
+        return all(path.is_file() and path.read_bytes() == text.encode() for path, text in files)
 
     def _mend_derived(self) -> None:
         """Rewrite derived files that a process killed after its last commit left old or begun."""
-        paths = {self.directory / name: text for name, text in self._derived().items()}
-        if run_on_rank_zero(
-            lambda: (
-                all(
-                    path.is_file() and path.read_bytes() == text.encode()
-                    for path, text in paths.items()
-                )
-                and not unfinished(self.directory)
-            )
-        ):
-            return
-        # If another process holds the directory, it writes these files itself.
-        with contextlib.suppress(InUseError), self._locked():
-            run_on_rank_zero(self._write_derived)
+        if not run_on_rank_zero(self._derived_is_whole):
+            # If another process holds the directory, it writes these files itself.
+            with contextlib.suppress(InUseError), self._locked():
+                run_on_rank_zero(self._write_derived)
 
     def _keep_samples(self, learner: Learner, report: TaskReport) -> None:
         if not (learner.writes and learner.config.sampling.keep):
@@ -326,27 +345,6 @@ class Trajectory:
         ]
         path = make_folder(self.directory / SAMPLES_FOLDER) / f"task-{report.task:04d}.jsonl"
         write_text_atomically(path, "".join(line + "\n" for line in lines))
-
-    def _ready_learner(self) -> Learner:
-        if self._learner is None:
-            backbone = self._fresh_backbone()
-            self._identity.check(backbone.fingerprint)
-            learner = Learner(self.config, backbone)
-            restore_learner(self._store, learner, self._commit)
-            learner.check(self.stream)
-            self._learner = learner
-        return self._learner
-
-    def _fresh_backbone(self) -> Backbone:
-        """The given backbone, or one loaded now; HoldfastError if the given one is in use."""
-        if self._given_backbone is None:
-            return load_backbone(self.config.backbone)
-        if self._given_backbone.is_adapted:
-            raise HoldfastError(
-                "the backbone that was given is in use by a trajectory, which changes it; load it "
-                "again, or give none"
-            )
-        return self._given_backbone
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from holdfast.backbone.generation.decoding import bytes_per_token
-from holdfast.learning.continuation import history
+from holdfast.learning.state import history
 from holdfast.model.curvature import curvature_numbers
 from holdfast.prediction.workload import Rehearsal, Workload
 

@@ -10,12 +10,13 @@ import torch
 from holdfast.anchors import Text
 from holdfast.anchors.base import State, Step, TaskStart
 from holdfast.anchors.general import GeneralDistillation
+from holdfast.backbone.model import Backbone
 from holdfast.backbone.projection import Projection
-from holdfast.backbone.sequences import TokenStates
+from holdfast.backbone.sequences import Batch, TokenStates, collate
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.boundary import learn_task
 from holdfast.learning.config import RunConfig
-from holdfast.learning.learner import Learner, Lesson, Part
+from holdfast.learning.learner import Learner, Lesson
 from holdfast.learning.progress import Progress
 from tests.tiny import exact_backbone, short_sequences
 
@@ -78,8 +79,9 @@ def test_the_term_is_the_divergence_from_the_untouched_model() -> None:
         )
     expected = 1.5**2 * (q.exp() * (q - p)).sum(dim=-1).mean()
     anchor, state = learner.anchors[0][1], learner.states["general"]
+    batch = collate([text.sequences[1]], learner.backbone.device, None, text.states.rows([1]))
     with learner.backbone.learning():
-        _, (projection,) = learner.project(Part([text.sequences[1]], text.states.rows([1])))
+        (projection,) = learner.backbone.forward_pass(batch).projections
         loss = anchor.loss(state, Step({}, projection, None, general=projection))
     assert float(loss.detach()) == pytest.approx(float(expected), rel=1e-10)
     assert float(expected) > 1e-6
@@ -98,13 +100,13 @@ def test_a_stronger_anchor_keeps_the_model_nearer_to_itself() -> None:
 def test_a_step_has_as_many_minibatches_as_one_says(monkeypatch: pytest.MonkeyPatch) -> None:
     learner = learner_of(general={**VALUES["general"], "minibatches_per_step": 2})
     rows: list[int] = []
-    project = Learner.project
+    forward_pass = Backbone.forward_pass
 
-    def spied(self: Learner, *parts: Part, **named: Any) -> Any:
-        rows.extend(len(part.sequences) for part in parts[1:])
-        return project(self, *parts, **named)
+    def spied(self: Backbone, *batches: Batch, **named: Any) -> Any:
+        rows.extend(len(batch.lengths) for batch in batches[1:])
+        return forward_pass(self, *batches, **named)
 
-    monkeypatch.setattr(Learner, "project", spied)
+    monkeypatch.setattr(Backbone, "forward_pass", spied)
     learn(learner)
     # Five texts, two a minibatch, the last of a round short: 2 + 2, then 1 + 2 of a new round.
     assert rows == [4, 3] * 2

@@ -112,22 +112,6 @@ def expected(*weighted: tuple[float, dict[str, KroneckerFactors]]) -> Tensor:
     return dense_form(step().updates, mean)  # type: ignore[arg-type]
 
 
-def test_own_sequences_count_by_items_and_weigh_against_the_new_ones() -> None:
-    """Twenty sequences of general text, then tasks of ten: S and G are means over all of them."""
-    general, first, second = ({"a": factors_of(seed)} for seed in (1, 50, 90))
-    anchor = Driven(strength=2.0)
-    anchor.begin(start(1, 0, general, general=20))
-    torch.testing.assert_close(anchor.term(), 2 * 20 / 10 * expected((1, general)))
-    anchor.end(end(1, first))
-    anchor.begin(start(2, 10, None, general=20))
-    after_one = expected((20 / 30, general), (10 / 30, first))
-    torch.testing.assert_close(anchor.term(), 2 * 30 / 10 * after_one)
-    anchor.end(end(2, second))
-    anchor.begin(start(3, 20, None, general=20))
-    after_two = expected((20 / 40, general), (10 / 40, first), (10 / 40, second))
-    torch.testing.assert_close(anchor.term(), 2 * 40 / 10 * after_two)
-
-
 def test_general_text_of_which_nothing_is_left_does_not_count() -> None:
     first = {"a": factors_of(50)}
     anchor = Driven(strength=2.0)
@@ -136,21 +120,6 @@ def test_general_text_of_which_nothing_is_left_does_not_count() -> None:
     anchor.end(end(1, first))
     anchor.begin(start(2, 10, None, general=20))
     torch.testing.assert_close(anchor.term(), 2 * 10 / 10 * expected((1, first)))
-
-
-def test_items_beyond_the_most_fade_and_general_text_does_not() -> None:
-    """At most fifteen items count: after ten and ten the second task weighs 10 of 20, twice."""
-    general, first, second = ({"a": factors_of(seed)} for seed in (1, 50, 90))
-    anchor = Driven(strength=2.0, max_items=15)
-    anchor.begin(start(1, 0, general, general=5))
-    anchor.end(end(1, first))
-    for number in (2, 3):
-        anchor.begin(start(number, 10 * (number - 1), None, general=5))
-        anchor.end(end(number, second))
-    anchor.begin(start(4, 30, None, general=5))
-    past = 15 / 25 * 10 / 20
-    learned = ((1 - past) * 15 / 20, second), (past * 15 / 20, first)
-    torch.testing.assert_close(anchor.term(), 2 * 20 / 10 * expected((5 / 20, general), *learned))
 
 
 def test_nothing_is_held_before_a_past_exists() -> None:

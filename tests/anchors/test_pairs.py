@@ -142,19 +142,6 @@ def test_the_form_is_the_references_and_counts_from_when_a_position_was_taken() 
     torch.testing.assert_close(driven.term(updates(62)), 3.0 * (40 / 10) * form, rtol=1e-12, atol=0)
 
 
-def test_of_all_positions_those_with_the_smallest_keys_are_kept() -> None:
-    first, second = positions(4, seed=20), positions(4, seed=40)
-    driven = Driven(positions=5)
-    driven.begin()
-    driven.end(first, updates(60))
-    driven.begin()
-    driven.end(second, updates(61))
-    keys = torch.cat([first.keys, second.keys])
-    assert torch.equal(driven.state["learned_keys"], keys.sort().values[:5])
-    every = torch.cat([first.inputs["b"], second.inputs["b"]])
-    assert torch.equal(driven.state["learned_x"]["b"], every[keys.argsort()[:5]])
-
-
 @pytest.mark.parametrize(("given", "asked"), [(None, 512), (positions(6, seed=1), 0)])
 def test_without_general_positions_its_sequences_do_not_count(given: Any, asked: int) -> None:
     first = positions(4, seed=20)

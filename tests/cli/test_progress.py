@@ -13,7 +13,7 @@ from holdfast import RunConfig
 from holdfast.cli.progress import TaskBars, bars_on, counting, loading, showing
 from holdfast.cli.run import half_life_words, matrix_text, print_summary
 from holdfast.cli.study_table import StudyTable, watching
-from holdfast.learning.task_lines import Pace, TaskLines, duration, recalled
+from holdfast.learning.progress import Pace, TaskLines, duration, recalled
 from holdfast.results import RecallMatrix, summarise
 from holdfast.results.record import _OF_A_TASK, write_commit
 from holdfast.studies.executor import Cell, Outcome

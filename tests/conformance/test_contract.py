@@ -5,25 +5,21 @@ from __future__ import annotations
 import itertools
 import random
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from torch import nn
 
 from holdfast.allocation.base import Opening
-from holdfast.anchors.base import Step, TaskStart
-from holdfast.anchors.updates import updates_since
 from holdfast.backbone.sequences import pad_right
 from holdfast.learning import training
-from holdfast.learning.boundary import TaskReport, ask_previous_model, learn_task
+from holdfast.learning.boundary import TaskReport, learn_task
 from holdfast.learning.config import RunConfig
-from holdfast.learning.learner import Learner, Lesson, Part
+from holdfast.learning.learner import Learner, Lesson
 from holdfast.learning.method import known_allocations, known_anchors
-from holdfast.learning.progress import Progress, Stopwatch
+from holdfast.learning.progress import Progress
 from holdfast.learning.training import current_minibatches
 from tests.tiny import draw_factors, exact_backbone, flat, short_sequences
 
@@ -198,69 +194,6 @@ def test_initial_factors_are_paired(rule: str) -> None:
         learner.allocation.begin(new.allocation_state, learner.workspace, opening)
         starts.append(flat(learner.workspace.copied()))
     assert torch.equal(*starts)
-
-
-def through_a_file(state: dict[str, torch.Tensor], path: Path) -> dict[str, torch.Tensor]:
-    save_file({name: tensor.contiguous() for name, tensor in state.items()}, path)
-    # As every reader here does: products round otherwise on tensors at any address.
-    return {name: tensor.clone() for name, tensor in load_file(path).items()}
-
-
-def begun(learner: Learner, parameters: dict[str, torch.Tensor]) -> Step:
-    """The third task begins; a minibatch of it, the student a little beside the previous model."""
-    sequences, workspace = sequences_of(learner, 3), learner.workspace
-    past = ask_previous_model(learner, 3, Lesson(sequences), Stopwatch(), Progress())
-    given = TaskStart(3, workspace.copied(), ITEMS, 2 * ITEMS, past.curvature)
-    for name, anchor in learner.anchors:
-        learner.states[name] = anchor.begin(learner.states[name], given)
-    since = updates_since(workspace.copied(), workspace)
-    workspace.write(parameters)
-    general_text = learner.general()
-    assert general_text is not None
-    read = (
-        (sequences, past.current_states),
-        (past.replay, past.replay_states),
-        (general_text.sequences, general_text.states),
-    )
-    parts = [Part(batch, states and states.states) for batch, states in read]
-    with learner.backbone.learning():
-        _, (current, replay, general) = learner.project(*parts)
-    return Step(workspace.parameters(), current, replay, since(), general)
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_states_round_trip(rule: str, tmp_path: Path) -> None:
-    """From a new learner and what files hold: the same losses, then the same third task."""
-    learner, restored = new_learner((ANCHORS, rule)), new_learner((ANCHORS, rule))
-    for _ in range(2):
-        report = learn(learner)
-        # Factors are kept by task; a rule redoes what became of them.
-        restored.workspace.write(report.factors)
-        state = restored.allocation.retire(restored.allocation_state, restored.workspace)
-        restored.allocation_state = state
-    for name, anchor in learner.anchors:
-        packed = through_a_file(anchor.pack(learner.states[name]), tmp_path / name)
-        restored.states[name] = anchor.unpack(packed)
-    packed = through_a_file(dict(learner.allocation_state), tmp_path / "allocation")
-    restored.allocation_state = learner.allocation.unpack(packed)
-    restored.completed = learner.completed
-    assert learner.states["si"] and learner.states["online_ewc"]
-
-    factors = learner.workspace.copied()
-    beside = {name: tensor.clone() for name, tensor in factors.items()}
-    draw_factors(beside, std=0.01)
-    beside = {name: factors[name] + noise for name, noise in beside.items()}
-    losses = []
-    for each in (learner, restored):
-        step = begun(each, beside)
-        penalty = each.allocation.penalty(each.allocation_state, each.workspace)
-        terms = [anchor.loss(each.states[name], step) for name, anchor in each.anchors]
-        losses.append([term.item() for term in (*terms, penalty) if term is not None])
-        each.workspace.write(factors)
-    assert losses[0] == losses[1]
-    assert min(losses[0][: len(ANCHORS)]) > 0
-
-    assert torch.equal(flat(learn(learner).factors), flat(learn(restored).factors))
 
 
 @pytest.mark.parametrize("name", ["si", "online_ewc", "kfac", "pairs", "general"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,15 +15,17 @@ from peft import LoraConfig, get_peft_model
 from torch import Tensor
 
 from holdfast.backbone.sequences import pad_right
-from holdfast.core.errors import HoldfastError
-from holdfast.core.seeding import generator
 from holdfast.integrations import Anchored, boundary
-from holdfast.integrations.boundary import general_text, given_beginning, samples_before
+from holdfast.integrations.boundary import AT_ONCE, general_text, samples_before, written_by
+from holdfast.integrations.method import given_beginning
 from holdfast.integrations.task import Task
+from holdfast.learning.config import RunConfig
 from holdfast.model.chat import chat_form
+from reference import translation
 from reference.learner import run_task
 from reference.state import Settings, State
 from reference.state import Task as ReferenceTask
+from reference.translation import position_draws, uniforms
 from tests.model.chat_models import chat_tokenizer
 from tests.tiny import byte_tokenizer, exact_backbone, short_sequences
 
@@ -121,47 +124,17 @@ class Loop:
 
 
 def settings_of(anchors: Any, rule: str, accumulation: int) -> Settings:
-    names = {"merge": "merged", "olora": "o_lora"}
-    return Settings(
-        target_modules=tuple(TARGETS),
-        rank=2,
-        alpha=4,
-        allocation=names.get(rule, rule),
-        dropout=0.0,
-        learning_rate=LR,
-        accumulation=accumulation,
-        replay_weight=0.6 if "replay" in anchors else None,
-        function_strength=0.5 if "sd" in anchors else None,
-        general_strength=0.8 if "general" in anchors else None,
-        general_temperature=1.5,
-        si_strength=0.7 if "si" in anchors else None,
-        ewc_strength=20.0 if "online_ewc" in anchors else None,
-        ewc_decay=0.9,
-        fisher_budget=3,
-        curvature_strength=3.0 if "kfac" in anchors else None,
-        curvature_temperature=1.5,
-        pairs_strength=3.0 if "pairs" in anchors else None,
-        pairs_kept=9,
-        pairs_general=6,
-        general=GENERAL,
-        overlap_strength=0.05,
-        norm_strength=0.01,
-        feature_budget=4,
-        feature_batch_size=BATCH,
+    values = {name: ANCHORS[name] for name in anchors} | (
+        {rule: RULES[rule]} if RULES[rule] else {}
     )
-
-
-def uniforms(sequences: list[list[int]], *purpose: Any) -> list[Tensor]:
-    counts = [len(sequence) - 1 for sequence in sequences]
-    return list(torch.rand(sum(counts), generator=generator(SEED, *purpose)).split(counts))
-
-
-def position_draws(sequences: list[list[int]], purpose: str, task: int) -> Any:
-    """The tokens' numbers, and the keys by which positions are chosen."""
-    counts = [len(sequence) - 1 for sequence in sequences]
-    source = generator(SEED, f"{purpose} positions", task)
-    keys = torch.rand(sum(counts), generator=source, dtype=torch.float64).split(counts)
-    return uniforms(sequences, purpose, task), list(keys)
+    values |= {
+        "lora": {"rank": 2, "alpha": 4, "dropout": 0.0, "targets": TARGETS},
+        "optim": {"lr": LR, "batch_size": BATCH, "accumulation": accumulation},
+        "sampling": {"general": GENERAL},
+        "curvature": {"temperature": 1.5},
+    }
+    config = RunConfig.of({**values, "method": "_".join((*anchors, rule))})
+    return translation.settings_of(config, pad=0)
 
 
 def reference_task(anchored: Anchored, sequences: list[list[int]], general: Any) -> ReferenceTask:
@@ -170,9 +143,9 @@ def reference_task(anchored: Anchored, sequences: list[list[int]], general: Any)
     assert task is not None
     minibatches = minibatches_of(sequences) * EPOCHS
     texts = "general" in anchored.anchors
-    twin = Task(task.number, task.start, task.replay, task.fingerprint)
+    twin = Task(anchored, task.number, task.start, task.replay, task.fingerprint)
     partners = [
-        [task.replay[index] for index in twin.next_replay(SEED, BATCH)] if task.replay else []
+        [task.replay[index] for index in twin.next_replay()] if task.replay else []
         for _ in minibatches
     ]
     layers = anchored.workspace.layers
@@ -184,16 +157,16 @@ def reference_task(anchored: Anchored, sequences: list[list[int]], general: Any)
         minibatches_per_epoch=len(minibatches) // EPOCHS,
         replay_minibatches=partners if task.replay else None,
         general_minibatches=[
-            [text.sequences[index] for index in twin.next_text(SEED, BATCH)] for _ in minibatches
+            [text.sequences[index] for index in twin.next_text()] for _ in minibatches
         ]
         if text is not None
         else [],
         written=general,
-        uniforms=uniforms(general, "curvature labels", task.number),
-        own_uniforms=uniforms(sequences, "own curvature labels", task.number),
+        uniforms=uniforms(SEED, "curvature labels", task.number, general),
+        own_uniforms=uniforms(SEED, "own curvature labels", task.number, sequences),
         position_draws={
-            "own": position_draws(sequences, "own positions labels", task.number),
-            "general": position_draws(general, "positions labels", task.number) if general else (),
+            "own": position_draws(SEED, "own positions labels", task.number, sequences),
+            "general": position_draws(SEED, "positions labels", task.number, general),
         },
         past_items=anchored.past_items,
         initial_factors={
@@ -282,10 +255,9 @@ def test_general_text_begins_with_no_stop_token(monkeypatch: pytest.MonkeyPatch)
 
 def test_chats_begin_as_the_template_says() -> None:
     tokenizer = chat_tokenizer()
-    assert given_beginning("chat", tokenizer) == list(chat_form(tokenizer).prefix) != []
-    assert given_beginning(None, tokenizer) == [] and given_beginning((3, 4), None) == [3, 4]
-    with pytest.raises(HoldfastError, match="give the tokenizer"):
-        given_beginning("chat", None)
+    assert given_beginning("chat", tokenizer, 257) == list(chat_form(tokenizer).prefix) != []
+    assert given_beginning(None, tokenizer, 9) == []
+    assert given_beginning((3, 4), None, 9) == [3, 4]
 
 
 def test_accumulation_with_a_short_last_window() -> None:
@@ -334,3 +306,29 @@ def test_saved_and_loaded_it_goes_on_to_the_same_bits(rule: str, tmp_path: Path)
         ours, theirs = anchor.pack(again.states[name]), anchor.pack(straight.states[name])
         assert ours.keys() == theirs.keys()
         assert all(torch.equal(ours[key], theirs[key]) for key in ours)
+
+
+def test_samples_are_named_by_task_and_batch() -> None:
+    """More than are drawn at once are not the first ones again, nor those before another task."""
+    sampling = {"samples": 2 * AT_ONCE, "max_new_tokens": 4}
+    anchored = Anchored(peft_model(), anchors=["replay"], sampling=sampling, begin_with=[7])
+    anchored.stop_tokens = set()
+    second, third = (samples_before(anchored, task)[0] for task in (2, 3))
+    assert samples_before(anchored, 2)[0] == second != third
+    assert second[:AT_ONCE] != second[AT_ONCE:]
+
+
+def test_orders_of_replay_are_named_by_task_and_pass() -> None:
+    anchored: Any = SimpleNamespace(seed=SEED, batch_size=20)
+    second, third = (Task(anchored, number, {}, [[1, 2]] * 20, "") for number in (2, 3))
+    orders = [task.next_replay() for task in (second, second, third)]
+    assert all(sorted(order) == list(range(20)) for order in orders)
+    assert len({str(order) for order in orders}) == 3
+
+
+def test_no_token_that_was_given_is_one_that_the_model_wrote() -> None:
+    """Of general text that is what one begins with and the random token."""
+    anchored = anchored_of(peft_model(), ("kfac",), "shared")
+    assert anchored.begin_with == anchored.given_begin == [7]
+    written = written_by(anchored, [[7, 5, 6]], [[7, 3, 4, 5]])
+    assert written.labels == [[-100, 5, 6], [-100, -100, 4, 5]]

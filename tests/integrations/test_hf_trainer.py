@@ -74,11 +74,16 @@ def method(*names: str, rule: Any = "merge", **options: Any) -> dict[str, Any]:
     return {"anchors": settings, "allocation": rule, "sampling": SAMPLING, **options}
 
 
-def trainer_of(model: Any, place: Path, anchored: Any, task: int, **options: Any) -> Any:
+def trainer_of(
+    model: Any, place: Path, anchored: Any, task: int, evaluated: bool = False, **options: Any
+) -> Any:
+    if evaluated:
+        options |= {"eval_strategy": "steps", "eval_steps": 1}
     return with_anchors(Trainer)(
         model=model,
         args=arguments(place, **options),
         train_dataset=dataset_of(task),
+        eval_dataset=dataset_of(7, 3) if evaluated else None,
         processing_class=tokenizer_of(),
         anchored=anchored,
     )
@@ -219,19 +224,7 @@ def test_a_checkpoint_without_its_state_is_refused(tmp_path: Path) -> None:
 
 
 def test_evaluation_between_steps_changes_nothing(plain: dict[str, Tensor], tmp_path: Path) -> None:
-    anchored: Any = method(*FOUR)
-    model = model_of()
-    for task in (1, 2):
-        trainer = with_anchors(Trainer)(
-            model=model,
-            args=arguments(tmp_path, eval_strategy="steps", eval_steps=1),
-            train_dataset=dataset_of(task),
-            eval_dataset=dataset_of(7, 3),
-            processing_class=tokenizer_of(),
-            anchored=anchored,
-        )
-        trainer.train()
-        anchored = trainer.anchored
+    trainer = learned(tmp_path, method(*FOUR), evaluated=True)
     assert any("eval_loss" in line for line in trainer.state.log_history)
     assert_same(outcome(trainer), plain)
 
@@ -257,24 +250,17 @@ class Interrupt(TrainerCallback):
 
 def test_the_best_step_is_what_the_task_ends_with(tmp_path: Path) -> None:
     """The factors and what the anchors remember are of the same step."""
-    trainer = with_anchors(Trainer)(
-        model=model_of(),
-        args=arguments(
-            tmp_path,
-            num_train_epochs=2,
-            eval_strategy="steps",
-            eval_steps=1,
-            save_strategy="steps",
-            save_steps=1,
-            load_best_model_at_end=True,
-            learning_rate=0.3,
-        ),
-        train_dataset=dataset_of(1),
-        eval_dataset=dataset_of(7, 3),
-        processing_class=tokenizer_of(),
-        anchored=method("si", rule="shared"),
+    trainer = learned(
+        tmp_path,
+        method("si", rule="shared"),
+        tasks=1,
+        evaluated=True,
+        num_train_epochs=2,
+        save_strategy="steps",
+        save_steps=1,
+        load_best_model_at_end=True,
+        learning_rate=0.3,
     )
-    trainer.train()
     best = Path(trainer.state.best_model_checkpoint)
     assert best.name != "checkpoint-4"
     other = Anchored(model_of(), tokenizer_of(), batch_size=4, **method("si", rule="shared"))

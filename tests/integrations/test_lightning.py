@@ -139,7 +139,7 @@ def test_the_last_checkpoint_of_a_finished_fit_ends_its_task(tmp_path: Path) -> 
 
 
 def test_accelerate_is_the_bare_loop(by_hand: Anchored) -> None:
-    """``accelerator.backward`` divides by the steps of accumulation."""
+    """Its optimiser steps on every second minibatch, and ``backward`` divides by two."""
     anchored = anchored_of(peft_model(), ANCHORS, "merge")
     for task in TASKS:
         accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
@@ -153,9 +153,9 @@ def test_accelerate_is_the_bare_loop(by_hand: Anchored) -> None:
                 accelerator.backward(loss)
                 if accelerator.sync_gradients:
                     accelerator.clip_grad_norm_(factors, 1.0)
-                    with anchored.step():
-                        optimizer.step()
-                    optimizer.zero_grad()
+                with anchored.step():
+                    optimizer.step()
+                optimizer.zero_grad()
         anchored.end()
     assert_same(anchored, by_hand)
 

@@ -28,35 +28,22 @@ def conversations(task: int) -> Dataset:
     )
 
 
-def sft(task: int, model: Any, lora: Any, anchored: Any, place: Path, **options: Any) -> Any:
-    args = SFTConfig(
-        **{
-            **arguments(place).to_dict(),
-            "output_dir": str(place),
-            "max_length": 64,
-            "gradient_checkpointing": False,
-            **options,
-        }
-    )
-    trainer = with_anchors(SFTTrainer)(
-        model=model,
-        args=args,
-        train_dataset=conversations(task),
-        processing_class=tokenizer_of(),
-        peft_config=lora,
-        anchored=anchored,
-    )
-    trainer.train()
-    return trainer
-
-
 def two_tasks_of_sft(anchored: Any, place: Path, **options: Any) -> Any:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model: Any = tiny_llama(layers=1)
     lora: Any = LoraConfig(r=2, lora_alpha=4, target_modules=TARGETS, task_type="CAUSAL_LM")
+    plain = {**arguments(place).to_dict(), "output_dir": str(place), "max_length": 64}
     for task in (1, 2):
-        trainer = sft(task, model, lora, anchored, place, **options)
+        trainer = with_anchors(SFTTrainer)(
+            model=model,
+            args=SFTConfig(**{**plain, "gradient_checkpointing": False, **options}),
+            train_dataset=conversations(task),
+            processing_class=tokenizer_of(),
+            peft_config=lora,
+            anchored=anchored,
+        )
+        trainer.train()
         model, lora, anchored = trainer.model, None, trainer.anchored
     return trainer
 

@@ -1,7 +1,8 @@
-"""What is not finite at the boundary refuses the task."""
+"""The boundary: what is not finite refuses the task, and what is kept is read as it was."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.boundary import learn_task
 from holdfast.learning.progress import Progress
+from holdfast.learning.state import Commit, Store
 from tests.learning.test_balance import learner_of, lesson_of
 
 
@@ -53,3 +55,13 @@ def test_a_rule_looks_at_the_trained_model_before_it_retires_the_factors(
         monkeypatch.setattr(learner.allocation, name, spied)
     learn_task(learner, lesson_of(learner), Progress())
     assert calls == ["end", "retire"]
+
+
+def test_what_is_read_lies_in_memory_like_what_was_made(tmp_path: Path) -> None:
+    """A product of what begins elsewhere may round otherwise, and a run that goes on differ."""
+    store = Store(tmp_path)
+    made = {"odd": torch.rand(3), "next": torch.rand(5, 7), "last": torch.rand(7, 11)}
+    size_and_digest = store.save("a.safetensors", made)
+    read = store.load(Commit(files={"a.safetensors": size_and_digest}), "a.safetensors")
+    assert all(torch.equal(read[name], tensor) for name, tensor in made.items())
+    assert {tensor.data_ptr() % 64 for tensor in read.values()} == {0}

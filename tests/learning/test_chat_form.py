@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,17 +13,16 @@ from transformers import AddedToken
 
 from holdfast import RunConfig, Trajectory
 from holdfast.anchors.base import Step
-from holdfast.backbone.generation.sampling import Sampling
 from holdfast.backbone.model import Backbone
+from holdfast.backbone.sequences import collate
 from holdfast.core.errors import HoldfastError
 from holdfast.evaluation import Recall
 from holdfast.exports.export import export
-from holdfast.learning.boundary import ask_previous_model
-from holdfast.learning.learner import Learner, Part
-from holdfast.learning.objective import minibatch_terms
+from holdfast.learning.boundary import ask_previous_model, optimise
+from holdfast.learning.learner import Learner
 from holdfast.learning.progress import Progress, Stopwatch
-from holdfast.learning.teacher import replay_set
-from holdfast.learning.training import optimise, weights_of
+from holdfast.learning.teacher import _written
+from holdfast.learning.training import current_loss, weights_of
 from holdfast.model.chat import template_for, template_of, with_one_date
 from holdfast.results.items import read_samples
 from holdfast.streams import Item, Task, Template
@@ -186,16 +184,14 @@ def test_the_loss_is_that_of_the_answers_alone(accumulated: bool) -> None:
     else:
         whole = float(sum(losses).detach() / sum(counts))
         assert terms[0]["sft"] == pytest.approx(whole, rel=1e-12)
-        weights = replace(
-            weights_of(learner, 2, lesson, past), is_answer=torch.cat(lesson.is_answer())
-        )
         with learner.backbone.learning():
-            passed, (projection,) = learner.project(Part(sequences, None))
-            step = Step(learner.workspace.parameters(), projection, None, {}, None)
-            composed = minibatch_terms(step, [], {}, weights, replay_counts_for_path=True)
-            fit_gradient = passed.gradient(composed.fit)
+            passed = learner.backbone.forward_pass(collate(sequences, learner.backbone.device))
+            step = Step(learner.workspace.parameters(), *passed.projections, None)
+            is_answer = torch.cat(lesson.is_answer())
+            fit, _ = current_loss(step, weights_of(learner, 2, lesson, past), is_answer)
+            fit_gradient = passed.gradient(fit)
         half = 0.5 * sum(losses) / sum(counts)
-        assert float(composed.fit.detach()) == pytest.approx(float(half.detach()), rel=1e-12)
+        assert float(fit.detach()) == pytest.approx(float(half.detach()), rel=1e-12)
         factors = learner.workspace.parameters()
         wanted = torch.autograd.grad(half, list(factors.values()), retain_graph=True)
         for name, expected in zip(factors, wanted, strict=True):
@@ -214,8 +210,8 @@ def test_with_a_data_anchor_whole_sequences_are_written_and_learned() -> None:
     model, template = learner.backbone, learner.template
     written = set(template.encode(Item("?", "?"), model.tokenizer, None, None))
     model.stop_tokens |= set(range(40)) - written  # so that random weights draw some
-    settings = Sampling.model_validate(sampling)
-    draw = partial(replay_set, model, settings, seed=1, task=2, keep_stop=True)
+    settings, begins = learner.config.sampling, torch.full((40,), model.seed_token)
+    draw = partial(_written, learner, begins, ("replay", 2))
     for stops in (1, 2, 3):
         drawn = draw(stops=stops)
         counts = [sum(token in model.stop_tokens for token in sequence) for sequence in drawn]

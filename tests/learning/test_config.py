@@ -33,9 +33,9 @@ SECTION = {
     "olora": "olora.overlap=0.1",
     "osrm": "osrm.sequences=3",
 }
-EVERYTHING = "si_online_ewc_sd_replay"
 OF: Any = RunConfig.of
 RUN: Any = Trajectory
+EVERYTHING = ("si", "online_ewc", "sd", "replay")
 
 
 def changed(method: str, override: str) -> list[str]:
@@ -46,24 +46,64 @@ def changed(method: str, override: str) -> list[str]:
     return differences(before.numbers(), after.numbers())
 
 
-@pytest.mark.parametrize("mechanism", SECTION)
-def test_settings_count_when_their_mechanism_is_used(mechanism: str) -> None:
-    override = SECTION[mechanism]
-    field = override.partition("=")[0]
-    assert [line.split(":")[0] for line in changed(mechanism, override)] == [field]
-    others = "_".join(
-        name
-        for name in EVERYTHING.replace("online_ewc", "ewc").split("_")
-        if name.replace("ewc", "online_ewc") != mechanism
+def without(mechanism: str) -> str:
+    return "_".join(name for name in EVERYTHING if name != mechanism)
+
+
+@pytest.mark.parametrize(
+    ("method", "override", "counts"),
+    [
+        # Settings count when their mechanism is used, and for no other one.
+        *((mechanism, override, True) for mechanism, override in SECTION.items()),
+        *((without(mechanism), override, False) for mechanism, override in SECTION.items()),
+        # How text is sampled counts for what reads it.
+        *((name, "sampling.top_p=0.8", True) for name in ("replay", "kfac", "pairs", "general")),
+        ("si", "sampling.top_p=0.8", False),
+        # What pairs reads of the curvature; left out at its defaults, as runs of before had it.
+        ("pairs", "curvature.temperature=2", True),
+        ("si", "curvature.temperature=2", False),
+        *(
+            ("vanilla", override, True)
+            for override in (
+                "seed=7", "lora.rank=4", "lora.merge_precision=model", "lora.targets=[q_proj]",
+                "lora.layers=[1]", "optim.lr=0.1", "optim.accumulation=2", "optim.cooldown=2",
+                "template.append_eos=true", "evaluation.rows=horizon", "evaluation.match=exact",
+                "evaluation.max_new_tokens=25", "backbone.precision=float64",
+                "backbone.deterministic=true", "backbone.attention=eager",
+            )
+        ),
+        # The stream and the weights have fingerprints of their own; the rest is speed and disk.
+        *(
+            ("_".join(EVERYTHING), override, False)
+            for override in (
+                "stream.tasks=7", "backbone.name=elsewhere", "backbone.device=cpu",
+                "backbone.checkpointing=true", "backbone.revision=v1", "sampling.batch=3",
+                "keep.factors=true", "keep.snapshot_every=2", "sampling.keep=true",
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_what_changes_the_numbers(method: str, override: str, counts: bool) -> None:
+    lines = changed(method, override)
+    name = override.partition("=")[0].rpartition(".")[2]
+    assert (len(lines), any(name in line for line in lines)) == (
+        (1, True) if counts else (0, False)
     )
-    assert changed(others, override) == []
 
 
-@pytest.mark.parametrize("mechanism", ["replay", "kfac", "pairs", "general"])
-def test_how_text_is_sampled_counts_for_what_reads_it(mechanism: str) -> None:
-    lines = changed(mechanism, "sampling.top_p=0.8")
-    assert [line.split(":")[0] for line in lines] == ["sampling.top_p"]
-    assert changed("si", "sampling.top_p=0.8") == []
+def test_what_earlier_versions_had_not_is_left_out_at_its_default() -> None:
+    numbers = RunConfig.of({"method": "pairs"}).numbers()
+    assert "curvature" not in numbers
+    assert "cooldown" not in numbers["optim"] and "layers" not in numbers["lora"]
+
+
+def test_a_deterministic_run_is_sampled_in_one_batch_size() -> None:
+    """Products of other shapes round otherwise."""
+    values = {"method": "replay", "backbone": {"deterministic": True}}
+    large, small = (
+        RunConfig.of(values | {"sampling": {"batch": batch}}).numbers() for batch in (64, 3)
+    )
+    assert differences(large, small) == ["sampling.batch: 64 -> 3"]
 
 
 def test_every_mechanism_with_settings_has_a_section() -> None:
@@ -102,37 +142,6 @@ def test_what_an_installed_mechanism_works_with_counts(monkeypatch: pytest.Monke
     assert sha256_of(integer_config.numbers()) == sha256_of(float_config.numbers())
 
 
-@pytest.mark.parametrize(
-    "override",
-    ["seed=7", "lora.rank=4", "lora.merge_precision=model", "optim.lr=0.1", "optim.accumulation=2",
-     "template.append_eos=true", "evaluation.rows=horizon", "evaluation.match=exact",
-     "evaluation.max_new_tokens=25", "lora.targets=[q_proj]",
-     "backbone.precision=float64", "backbone.deterministic=true",
-     "method=si"],
-)  # fmt: skip
-def test_what_changes_the_numbers(override: str) -> None:
-    assert len(changed("vanilla", override)) >= 1
-
-
-@pytest.mark.parametrize(
-    "override",
-    ["stream.tasks=7", "backbone.name=elsewhere", "backbone.device=cpu", "sampling.batch=3",
-     "keep.factors=true", "keep.snapshot_every=2", "sampling.keep=true"],
-)  # fmt: skip
-def test_what_does_not(override: str) -> None:
-    """The stream and the weights have fingerprints of their own; the rest is speed and disk."""
-    assert changed(EVERYTHING, override) == []
-
-
-def test_a_deterministic_run_is_sampled_in_one_batch_size() -> None:
-    """Products of other shapes round otherwise."""
-    values = {"method": EVERYTHING, "backbone": {"deterministic": True}}
-    large, small = (
-        RunConfig.of(values | {"sampling": {"batch": batch}}).numbers() for batch in (64, 3)
-    )
-    assert differences(large, small) == ["sampling.batch: 64 -> 3"]
-
-
 def test_aliases_and_orders_have_one_identity() -> None:
     alias, default = RunConfig.of({"method": "merged_replay_si"}), RunConfig.of({})
     assert alias.method == "si_replay_merge"
@@ -141,7 +150,11 @@ def test_aliases_and_orders_have_one_identity() -> None:
 
 
 def test_mechanisms_get_their_sections() -> None:
-    values = {"method": EVERYTHING + "_olora", "si": {"strength": 3}, "replay": {"weight": 0.75}}
+    values = {
+        "method": "_".join((*EVERYTHING, "olora")),
+        "si": {"strength": 3},
+        "replay": {"weight": 0.75},
+    }
     config = RunConfig.of({**values, "olora": {"overlap": 0.1}})
     assert [anchor.strength({}) for anchor in config.anchors()] == [3, 1000, 1, 0.75]
     rule: Any = config.allocation()
@@ -172,11 +185,6 @@ def test_the_defaults_are_the_papers() -> None:
     assert config.osrm.sequences == 64
 
 
-def test_built_directly_is_built_from_values() -> None:
-    values: dict[str, Any] = {"method": "replay", "template": {"max_length": 50}}
-    assert RunConfig(**values) == RunConfig.of(values)
-
-
 @pytest.mark.parametrize(
     ("override", "message"),
     [
@@ -193,6 +201,7 @@ def test_built_directly_is_built_from_values() -> None:
         ("method=si_bogus", '"bogus" is no mechanism'),
         ("lora.rank", '"lora.rank" is no KEY=VALUE'),
         ("seed.lr=1", "seed"),
+        ("lora.layers=[]", "lora.layers"),
         ("stream.name=[a]", 'stream.name = ["a"]: '),
         ("stream.name={a: b}", 'stream.name = {"a": "b"}: '),
     ],
@@ -234,16 +243,6 @@ def test_a_stored_stream_may_be_named_by_a_number() -> None:
     assert (config.stream.name, config.stream.tasks) == ("2024", None)
 
 
-def test_what_saves_memory_alone_is_no_part_of_the_identity(tmp_path: Path) -> None:
-    def identity(**backbone: Any) -> str:
-        config = RunConfig.of({"backbone": {"device": "cpu", **backbone}})
-        return Identity(tmp_path / "run", config, exact_case=True).sha256("0" * 64)
-
-    plain = identity()
-    assert identity(checkpointing=True, revision="v1") == plain
-    assert len({plain, identity(attention="eager"), identity(attention="sdpa")}) == 3
-
-
 def test_a_run_of_an_earlier_version_is_refused_in_one_line(tmp_path: Path) -> None:
     identity = Identity(tmp_path, RunConfig.of({}), exact_case=True)
     stream = Stream((Task("1", (Item("a?", "b"),)),), "x")
@@ -255,22 +254,6 @@ def test_a_run_of_an_earlier_version_is_refused_in_one_line(tmp_path: Path) -> N
         with pytest.raises(HoldfastError, match=message) as refused:
             identity.check("0" * 64)
         assert "\n" not in str(refused.value)
-
-
-def test_what_pairs_reads_of_the_curvature_is_part_of_its_run() -> None:
-    """At its defaults it is left out, as runs of before had it."""
-    plain = RunConfig.of({"method": "pairs"}).numbers()
-    assert "curvature" not in plain
-    other = RunConfig.of({"method": "pairs", "curvature": {"temperature": 2.0}}).numbers()
-    assert other["curvature"]["temperature"] == 2.0
-    assert RunConfig.of({"method": "si", "curvature": {"temperature": 2.0}}).numbers().keys() == (
-        RunConfig.of({"method": "si"}).numbers().keys()
-    )
-
-
-def test_no_layers_are_none_to_adapt() -> None:
-    with pytest.raises(HoldfastError, match=r"lora\.layers"):
-        RunConfig.of({"lora": {"layers": []}})
 
 
 @pytest.mark.parametrize(

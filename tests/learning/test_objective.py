@@ -12,7 +12,7 @@ from torch import Tensor
 
 from holdfast.anchors.base import State, Step
 from holdfast.backbone.projection import Projection
-from holdfast.learning.objective import Weights, minibatch_terms
+from holdfast.learning.training import Weights, compose, current_loss
 from tests.tiny import exact_backbone
 
 
@@ -31,6 +31,15 @@ class Fixed:
 
 W = 0.3
 STATES: dict[str, State] = {"penalty": {}, "replay": {}, "nothing yet": {}}
+
+
+def terms_of(
+    step: Step, anchors: Any, weights: Weights, is_answer: Any = None, counts: bool = True
+) -> tuple[Tensor, Tensor | None, dict[str, Tensor]]:
+    loss, measured = current_loss(step, weights, is_answer)
+    options = {"replay_weight": weights.replay, "replay_counts_for_path": counts}
+    fit, rest, values = compose(loss, step, anchors, STATES, **options)
+    return fit, rest, measured | values
 
 
 def anchors() -> list[tuple[str, Any]]:
@@ -65,32 +74,30 @@ def assert_same(ours: Tensor | None, theirs: Tensor, at: Tensor) -> None:
 def test_with_a_replay_minibatch(counts: bool) -> None:
     """(1 - w) L_SFT + w L_D + lambda R; under O-LoRA the path is the first alone."""
     step, at, sft = view(with_replay=True)
-    terms = minibatch_terms(
-        step, anchors(), STATES, Weights(1 - W, 1 - W, W), replay_counts_for_path=counts
-    )
+    fit, rest, values = terms_of(step, anchors(), Weights(1 - W, 1 - W, W), counts=counts)
     current, replay, penalty = (1 - W) * sft, W * (2 * at).sum(), 5 * at.square().sum()
-    assert_same(terms.fit, current + replay if counts else current, at)
-    assert_same(terms.rest, penalty if counts else penalty + replay, at)
-    assert terms.values["sft"].item() == pytest.approx(sft.item())
-    assert terms.values["replay"].item() == pytest.approx((2 * at).sum().item())
-    assert terms.values["penalty"].item() == pytest.approx(at.square().sum().item())
-    assert not any(value.requires_grad for value in terms.values.values())
+    assert_same(fit, current + replay if counts else current, at)
+    assert_same(rest, penalty if counts else penalty + replay, at)
+    assert values["sft"].item() == pytest.approx(sft.item())
+    assert values["replay"].item() == pytest.approx((2 * at).sum().item())
+    assert values["penalty"].item() == pytest.approx(at.square().sum().item())
+    assert not any(value.requires_grad for value in values.values())
 
 
 @pytest.mark.parametrize("counts", [True, False])
 def test_without_one_the_current_loss_has_its_whole_weight(counts: bool) -> None:
     step, at, sft = view(with_replay=False)
-    terms = minibatch_terms(step, anchors(), STATES, Weights(), replay_counts_for_path=counts)
-    assert_same(terms.fit, sft, at)
-    assert_same(terms.rest, 5 * at.square().sum(), at)
+    fit, rest, _ = terms_of(step, anchors(), Weights(), counts=counts)
+    assert_same(fit, sft, at)
+    assert_same(rest, 5 * at.square().sum(), at)
 
 
 def test_nothing_else_to_minimise() -> None:
     step, at, sft = view(with_replay=False)
-    terms = minibatch_terms(step, anchors()[2:], STATES, Weights(), replay_counts_for_path=True)
-    assert terms.rest is None
-    assert_same(terms.fit, sft, at)
-    assert terms.values["nothing yet"].item() == 0.0
+    fit, rest, values = terms_of(step, anchors()[2:], Weights())
+    assert rest is None
+    assert_same(fit, sft, at)
+    assert values["nothing yet"].item() == 0.0
 
 
 @pytest.mark.parametrize("at_once", [None, 257 * 2], ids=["at once", "in chunks"])
@@ -106,13 +113,12 @@ def test_questions_and_answers_weigh_differently(at_once: int | None) -> None:
     is_answer = torch.tensor([False, False, False, True, True])
     projection = Projection(backbone, hidden, None, targets, at_once)
     step = Step({"a": at}, projection, None)
-    weights = Weights(0.1, 0.7, is_answer=is_answer)
-    terms = minibatch_terms(step, [], {}, weights, replay_counts_for_path=True)
+    fit, _, values = terms_of(step, [], Weights(0.1, 0.7), is_answer)
     each = F.cross_entropy(logits, targets, reduction="none")
     by_hand = (0.1 * each[:3].sum() + 0.7 * each[3:].sum()) / 5
-    assert_same(terms.fit, by_hand, at)
-    assert terms.values["sft"].item() == pytest.approx(each.mean().item())
-    assert terms.values["acquired"].item() == 0.5
+    assert_same(fit, by_hand, at)
+    assert values["sft"].item() == pytest.approx(each.mean().item())
+    assert values["acquired"].item() == 0.5
 
 
 @pytest.mark.parametrize("at_once", [None, 257 * 2], ids=["at once", "in chunks"])
@@ -122,9 +128,8 @@ def test_of_answers_alone_the_log_has_the_mean(at_once: int | None) -> None:
     hidden, targets = step.current._hidden, step.current._targets
     projection = Projection(exact_backbone(), hidden, None, targets, at_once)
     is_answer = torch.tensor([False, False, False, True, True])
-    weights = Weights(is_answer=is_answer, answers_alone=True)
     step = Step({"a": at}, projection, None)
-    terms = minibatch_terms(step, [], {}, weights, replay_counts_for_path=True)
+    fit, _, values = terms_of(step, [], Weights(answers_alone=True), is_answer)
     by_hand = F.cross_entropy(exact_backbone().logits(hidden)[3:], targets[3:])
-    assert_same(terms.fit, by_hand, at)
-    assert terms.values["sft"].item() == pytest.approx(by_hand.item())
+    assert_same(fit, by_hand, at)
+    assert values["sft"].item() == pytest.approx(by_hand.item())

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from holdfast.learning.boundary import learn_task
-from holdfast.learning.config import RunConfig
 from holdfast.learning.learner import Learner, Lesson
 from holdfast.learning.progress import Progress
-from holdfast.learning.trajectory import Trajectory
 from holdfast.streams import Item, Stream, Task
 from tests.learning.test_balance import ITEMS, learner_of
 from tests.tiny import flat, short_sequences
@@ -91,31 +88,6 @@ def learn_with(learner: Learner, lesson: Lesson) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(boundary, "replay_set", lambda *_, **__: lesson.stored)
         return learn_task(learner, lesson, Progress())
-
-
-@pytest.mark.parametrize("method", ["joint", "stored_merge"])
-def test_a_continued_run_is_the_whole_one(
-    method: str, backbone_directory: Path, tmp_path: Path
-) -> None:
-    config = RunConfig.of(
-        {"method": method, "seed": 3, "stored": {"items": 4}},
-        [
-            f"backbone.name={backbone_directory}",
-            "optim.epochs=1",
-            "stream.tasks=3",
-            "stream.items_per_task=2",
-            "lora.rank=2",
-            "evaluation.max_new_tokens=14",
-        ],
-    )
-    whole = Trajectory(config, tmp_path / "whole")
-    whole.advance()
-    for horizon in (2, 3):
-        parts = Trajectory(config, tmp_path / "parts")
-        parts.advance(horizon)
-    assert whole.matrix == parts.matrix
-    left, right = (run.learner().workspace.dense() for run in (whole, parts))
-    assert all(torch.equal(left[name], right[name]) for name in left)
 
 
 def test_which_items_of_a_task_are_stored_says_nothing_of_another_task() -> None:

@@ -9,15 +9,13 @@ from typing import Any
 import pytest
 
 from holdfast import RunConfig, Trajectory, recipe
-from holdfast.backbone.generation.sampling import Sampling
 from holdfast.backbone.load import load_backbone
 from holdfast.backbone.model import Backbone
 from holdfast.core.errors import HoldfastError
-from holdfast.learning import general_cache, teacher
-from holdfast.learning.general_cache import first_general_text
+from holdfast.learning import teacher
 from holdfast.learning.learner import Learner
 from holdfast.learning.stream import check_without_weights, stream_of
-from holdfast.learning.teacher import general_text
+from holdfast.learning.teacher import first_general_text, general_text
 from holdfast.model import download
 from holdfast.model.fetch import fetch, find
 from holdfast.results import RecallMatrix
@@ -110,11 +108,11 @@ def test_the_first_general_text_is_written_once(entry, cache, monkeypatch) -> No
     learner = learner_of()
     fresh = first_general_text(learner, 4)
     assert text_files(cache) == []  # a moment's work
-    monkeypatch.setattr(general_cache, "_SECONDS_WORTH_KEEPING", 0.0)
+    monkeypatch.setattr(teacher, "_SECONDS_WORTH_KEEPING", 0.0)
     assert first_general_text(learner, 4) == fresh
     (path,) = text_files(cache)
     with monkeypatch.context() as patch:
-        patch.setattr(general_cache, "general_text", None)  # sampling would fail
+        patch.setattr(teacher, "general_text", None)  # sampling would fail
         assert first_general_text(learner_of(), 4) == fresh
         assert first_general_text(learner_of("method=kfac_replay_merge", "optim.lr=1"), 4) == fresh
     path.write_text("[[3, 4", "utf-8")  # damaged: sampled again
@@ -123,7 +121,7 @@ def test_the_first_general_text_is_written_once(entry, cache, monkeypatch) -> No
 
 
 def test_other_general_text_has_a_file_of_its_own(entry, cache, monkeypatch) -> None:
-    monkeypatch.setattr(general_cache, "_SECONDS_WORTH_KEEPING", 0.0)
+    monkeypatch.setattr(teacher, "_SECONDS_WORTH_KEEPING", 0.0)
     first_general_text(learner_of(), 4)
     for count, other in enumerate(
         (
@@ -137,29 +135,22 @@ def test_other_general_text_has_a_file_of_its_own(entry, cache, monkeypatch) -> 
         start=2,
     ):
         learner = learner_of(other)
-        config = learner.config
         text = first_general_text(learner, 4)
         assert len(text_files(cache)) == count
-        assert text == general_text(
-            learner.backbone,
-            config.sampling,
-            seed=config.seed,
-            task=1,
-            keep_stop=config.template.append_eos,
-        )
+        assert text == general_text(learner, 1, 4)
 
 
 def test_general_text_begins_with_any_token_but_special_ones(entry, monkeypatch) -> None:
-    backbone, begins = learner_of().backbone, []
+    learner, begins = learner_of(), []
     monkeypatch.setattr(teacher, "_written", lambda _, drawn, *more: begins.extend(drawn.tolist()))
-    general_text(backbone, Sampling(general=20_000), seed=1, task=1, keep_stop=True)
-    tokenizer = backbone.tokenizer
+    general_text(learner, 1, 20_000)
+    backbone, tokenizer = learner.backbone, learner.backbone.tokenizer
     special = {backbone.seed_token, *backbone.stop_tokens, *tokenizer.all_special_ids}
     assert set(begins) == set(tokenizer.get_vocab().values()) - special
 
 
 def test_a_cache_that_cannot_be_written_costs_only_time(entry, cache, monkeypatch) -> None:
-    monkeypatch.setattr(general_cache, "_SECONDS_WORTH_KEEPING", 0.0)
+    monkeypatch.setattr(teacher, "_SECONDS_WORTH_KEEPING", 0.0)
     learner = learner_of()
     (cache / "general").write_text("a file where a directory should be", "utf-8")
     assert first_general_text(learner, 4)
