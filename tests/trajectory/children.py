@@ -21,31 +21,26 @@ from tests.trajectory.instants import heard
 Child = tuple[BaseProcess, Connection]
 
 
-def start(
-    values: dict[str, Any],
-    place: Path,
-    *,
-    instant: int | None = None,
-    file_bytes: int | None = None,
-    hold: bool = False,
-) -> Child:
+def start(values: dict[str, Any], place: Path, *, hold: bool = False) -> Child:
     """Let another process learn; it says ``ready``, then how it ended.
 
-    instant: it kills itself at the n-th; file_bytes: no file may be larger; hold: it stops in
-    the middle of its first task and says so.
+    hold: it stops in the middle of its first task and says so.
     """
-    return begin(_learn, (values, str(place)), file_bytes=file_bytes, instant=instant, hold=hold)
+    return begin(_learn, (values, str(place)), hold=hold)
 
 
 def begin(
     work: Callable[..., Any],
     arguments: tuple[Any, ...],
     *,
-    instant: int | None,
-    hold: bool,
+    instant: int | None = None,
+    hold: bool = False,
     file_bytes: int | None = None,
 ) -> Child:
-    """Let another process do ``work(*arguments, progress)``; the rest is as for :func:`start`."""
+    """Let another process do ``work(*arguments, progress)``; the rest is as for :func:`start`.
+
+    instant: it kills itself at the n-th; file_bytes: no file may be larger.
+    """
     ours, theirs = CONTEXT.Pipe()
     process = CONTEXT.Process(
         target=_child, args=(work, arguments, theirs, instant, file_bytes, hold), daemon=True

@@ -58,7 +58,11 @@ def learn(job: Job) -> Trajectory:
     with pytest.MonkeyPatch.context() as patch:
         if job.altered == "sum":
             begin = projection.ForwardPass.__init__
-            alone = lambda self, graph, of, *, shared: begin(self, graph, of, shared=False)  # noqa: E731
+
+            def alone(self: projection.ForwardPass, *given: Any) -> None:
+                begin(self, *given)
+                self._shared = False
+
             patch.setattr(projection.ForwardPass, "__init__", alone)
         if job.altered == "counting":
             real = BatchShard.of

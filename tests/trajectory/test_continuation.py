@@ -30,7 +30,9 @@ BFLOAT16 = {"backbone": {"precision": "bfloat16"}}
 pytestmark = pytest.mark.usefixtures("quick")
 
 
-@pytest.mark.parametrize("method", [STATEFUL, "si_replay_olora", "sd_general_osrm"])
+@pytest.mark.parametrize(
+    "method", [STATEFUL, "si_replay_olora", "pairs_sd_general_osrm", "online_ewc_pairs"]
+)
 def test_every_call_continues_the_last(method, config, undisturbed, tmp_path):
     for horizon in (2, 3, 4):
         matrix = Trajectory(config(method), tmp_path / "opened anew").advance(horizon)

@@ -8,9 +8,8 @@ import shutil
 import pytest
 
 from holdfast import HoldfastError, Trajectory
-from tests.trajectory.children import finish, start
 from tests.trajectory.instants import WRITES, heard
-from tests.trajectory.outcome import contents_of, numbers_of, result_of, tasks_logged
+from tests.trajectory.outcome import contents_of, result_of, tasks_logged
 
 METHOD = "si_replay_merge"
 SECTIONS = {
@@ -71,21 +70,3 @@ def test_full_at_every_write(config, undisturbed, tmp_path):
     assert len(committed) == 3 * 7 + 2
     # The last two files follow from the commit: the second task was safe by then.
     assert committed == [1] * (3 * 5 + 2) + [2] * (3 * 2)
-
-
-def test_files_that_the_system_refuses(values, config, undisturbed, tmp_path):
-    """The real error of the real libraries: no file may reach the size of one that is needed."""
-    largest = "state/dense-0001.safetensors"
-    settings = {"keep": {"snapshot_every": 1}}
-    size = (undisturbed(METHOD, 1, **settings) / largest).stat().st_size
-    place = tmp_path / "run"
-    code, words = finish(start(values(METHOD, **settings), place, file_bytes=size - 1))
-    assert code == 0
-    assert words.startswith(str(place / largest))
-    assert "too large" in words.lower()
-    assert "\n" not in words
-    assert Trajectory(config(METHOD, **settings), place).horizon == 0
-    assert not (place / largest).exists()
-    Trajectory(config(METHOD, **settings), place).advance(2)
-    assert result_of(place) == result_of(undisturbed(METHOD, 2, **settings))
-    assert numbers_of(place) == numbers_of(undisturbed(METHOD, 2))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import signal
 
@@ -73,24 +72,6 @@ def test_killed_at_every_instant(instants, config, undisturbed):
         assert tasks_logged(place) == [1, 2]
     assert horizons == sorted(horizons)
     assert set(horizons) == {0, 1, 2}
-
-
-@pytest.mark.parametrize("method", [STATEFUL, "sd_general_osrm"])
-def test_killed_again_and_again(method, values, undisturbed, tmp_path):
-    """One process after another kills itself, each a random number of instants later."""
-    settings = values(method, keep={"snapshot_every": 2})
-    draw = random.Random(method)
-    deaths = 0
-    while True:
-        code, words = finish(start(settings, tmp_path, instant=draw.randint(1, 70)))
-        if code == 0:
-            break
-        assert code == -signal.SIGKILL
-        deaths += 1
-    assert words == "done"
-    assert deaths >= 3
-    assert result_of(tmp_path) == result_of(undisturbed(method, 4, keep={"snapshot_every": 2}))
-    assert tasks_logged(tmp_path) == [1, 2, 3, 4]
 
 
 def test_interrupted_by_the_user_within_one_process(config, undisturbed, tmp_path):

@@ -1,8 +1,7 @@
-"""Sequential OSRM's features and starting directions against the reference, in float64."""
+"""OSRM's directions, and what O-LoRA freezes; their whole runs are in tests/conformance."""
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import pytest
@@ -10,46 +9,19 @@ import torch
 from torch import Tensor
 
 from holdfast.allocation.base import Closing, Opening, State
+from holdfast.allocation.olora import OLoRA
 from holdfast.allocation.osrm import SequentialOSRM, quiet_directions
-from holdfast.learning.config import RunConfig
-from holdfast.learning.learner import Learner
 from holdfast.model.lora import LoraSettings, LoraWorkspace
-from reference import adapters as peft_adapters
+from reference import allocation
 from reference import osrm as plain
-from tests.tiny import draw_factors, exact_backbone, flat, short_sequences
+from tests.tiny import draw_factors, exact_backbone
 
 RANK, TARGETS = 3, ("q_proj", "o_proj", "down_proj")
-VALUES: dict[str, Any] = {
-    "method": "osrm",
-    "lora": {"rank": RANK, "alpha": 4, "targets": TARGETS},
-    "optim": {"batch_size": 3},
-}
 
 
 def features(tasks: int, width: int, seed: int = 0) -> Tensor:
     source = torch.Generator().manual_seed(seed)
     return torch.randn(tasks, width, generator=source, dtype=torch.float64)
-
-
-def test_features_are_the_references() -> None:
-    """Seven of eight ragged sequences in batches of three: padding counts, batches weigh alike."""
-    learner = Learner(RunConfig.of(VALUES), exact_backbone())
-    draw_factors(learner.workspace.parameters(), std=0.3)
-    sequences = short_sequences(8)
-    ours = learner.mean_inputs(sequences, 7)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        twin = peft_adapters.attach(exact_backbone().model, TARGETS, RANK, 4)
-    layers = learner.workspace.layers.items()
-    peft_adapters.write(
-        twin, {name: (layer.lora_A.detach(), layer.lora_B.detach()) for name, layer in layers}
-    )
-    theirs = plain.feature_means(twin, peft_adapters.adapted(twin), sequences, 7, 3, 0)
-    assert ours.keys() == theirs.keys()
-    for name, mean in ours.items():
-        torch.testing.assert_close(mean, theirs[name], rtol=1e-11, atol=1e-13)
-    whole = learner.mean_inputs(sequences, 8)
-    assert all((whole[name] - mean).abs().max() > 1e-4 for name, mean in ours.items())
 
 
 def start(basis: Any, tasks: int, task: int = 9) -> tuple[State, LoraWorkspace, LoraWorkspace]:
@@ -82,25 +54,6 @@ def test_the_lapack_basis_is_the_references(tasks: int) -> None:
         expected = plain.initial_A(ordinary.layers[name].lora_A, directions)
         torch.testing.assert_close(layer.lora_A, expected, rtol=1e-10, atol=1e-12)
         assert not layer.lora_B.any()
-
-
-@pytest.mark.parametrize("tasks", [1, 5, 13])
-def test_the_start_is_orthogonal_to_the_past(tasks: int) -> None:
-    """A h = 0 for every stored mean; orthogonal rows of the mean Kaiming norm kappa."""
-    features_of, opened, ordinary = start("isotropic", tasks)
-    for name, layer in opened.layers.items():
-        assert (layer.lora_A @ features_of[name].T).abs().max() < 1e-13
-        kappa = ordinary.layers[name].lora_A.norm(dim=1).mean()
-        gram = layer.lora_A @ layer.lora_A.T
-        torch.testing.assert_close(
-            gram, kappa.square() * torch.eye(RANK, dtype=gram.dtype), rtol=1e-12, atol=1e-13
-        )
-        assert (ordinary.layers[name].lora_A @ features_of[name].T).abs().max() > 0.1
-
-
-def test_the_first_task_starts_as_usual() -> None:
-    _, opened, ordinary = start("isotropic", tasks=0)
-    assert torch.equal(flat(opened.copied()), flat(ordinary.copied()))
 
 
 def test_draws_are_named() -> None:
@@ -159,3 +112,44 @@ def test_maps_with_the_same_past_have_directions_of_their_own() -> None:
     ]
     assert len(rows) > 1
     assert all((row - rows[0]).abs().max() > 0.01 for row in rows[1:])
+
+
+def test_pairs_that_repeat_each_other_span_no_more_than_one() -> None:
+    """Source: app:olora; the projected gradient is the one beside the pair that was repeated."""
+    backbone = exact_backbone()
+    backbone.adapt(LoraSettings(rank=RANK, alpha=4, targets=TARGETS))
+    layers = backbone.workspace.layers
+    rule = OLoRA(OLoRA.Config(project_gradient=True))
+    past = {name: features(RANK, layer.lora_A.shape[1]) for name, layer in layers.items()}
+    twice = {f"past {name}": torch.cat([rows, rows]) for name, rows in past.items()}
+    state = rule.begin(twice, backbone.workspace, Opening(3, seed=0))
+    before = {name: torch.randn_like(layer.lora_A) for name, layer in layers.items()}
+    for name, layer in layers.items():
+        layer.lora_A.grad = before[name].clone()
+    rule.adjust_gradient(state, backbone.workspace)
+    for name, layer in layers.items():
+        expected = allocation.project_gradient(before[name], past[name])
+        torch.testing.assert_close(layer.lora_A.grad, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_the_sum_of_the_pairs_is_exact_in_a_narrow_backbone() -> None:
+    """It is summed in float32 and rounded once, however many pairs there are."""
+    backbone = exact_backbone()
+    backbone.model.to(torch.bfloat16)
+    backbone.adapt(LoraSettings(rank=RANK, alpha=4, targets=("q_proj",)))
+    adapters = backbone.workspace
+    rule = OLoRA(OLoRA.Config())
+    state: State = {}
+    exact = {name: adapters.dense()[name].double() for name in adapters.layers}
+    for task in range(1, 31):
+        state = rule.begin(state, adapters, Opening(task, seed=0))
+        draw_factors(adapters.parameters(), std=0.01, seed=task)
+        for name, layer in adapters.layers.items():
+            exact[name] += (
+                layer.scale * layer.lora_B.detach().double() @ layer.lora_A.detach().double()
+            )
+        state = rule.retire(state, adapters)
+    for name, layer in adapters.layers.items():
+        torch.testing.assert_close(adapters.dense()[name].double(), exact[name], rtol=0, atol=1e-6)
+        assert layer.weight.dtype == torch.bfloat16
+        assert torch.equal(layer.weight, adapters.dense()[name].bfloat16())
