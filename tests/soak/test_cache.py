@@ -15,7 +15,7 @@ from holdfast.memory.consolidation.own_texts import OwnTextSettings, Turn, own_t
 from holdfast.model.chat import chat_form
 from holdfast.model.reading import PromptReader
 from tests.model.chat_models import chat_llama, chat_tokenizer
-from tests.soak.test_damage import damaged
+from tests.soak.test_places import damaged
 from tests.trajectory.children import begin, finish
 
 TIMES = int(os.environ.get("HOLDFAST_SOAK", "1"))

@@ -1,4 +1,4 @@
-"""Work that is killed, moved, or out of disk at random times, or behind links: what it leaves."""
+"""Work that is killed, damaged, moved, behind links or on a full disk continues, or says why."""
 
 from __future__ import annotations
 
@@ -81,16 +81,67 @@ def test_killed_at_random_times(name: str, whole: Any, tmp_path: Path) -> None:
     print(f"soak: {name}: {deaths} kills, {usual:.1f} s undisturbed")  # noqa: T201
 
 
+def begin_only(job: Job, place: Path) -> Path:
+    """Do the first command of a job, or a part of the only one."""
+    first = job.at(place)[0]
+    if len(job.commands) == 1 and job.name not in ("llm-qa", "suite"):
+        first = [*first, "--tasks", "2"]
+    status, errors = call(first)
+    assert status == 0, errors
+    return place
+
+
+def damaged(content: bytes, draw: random.Random) -> bytes:
+    """A bit flipped or an end cut off."""
+    if draw.random() < 0.5:
+        return content[: draw.randrange(len(content))]
+    place, bit = draw.randrange(len(content)), draw.randrange(8)
+    return content[:place] + bytes([content[place] ^ (1 << bit)]) + content[place + 1 :]
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("hf", "peft", "suite")])
+def test_damage_is_named_or_harmless(name: str, whole: Any, tmp_path: Path) -> None:
+    """Of any file of the work's directory."""
+    job, done, _ = whole(name)
+    begun, expected = begin_only(job, tmp_path / "begun" / name), results(done)
+    draw, outcomes = random.Random(name), Counter()
+    files = [path for path in sorted(begun.rglob("*")) if path.is_file() and path.stat().st_size]
+    for path in files:
+        for number in range(TIMES):
+            place = tmp_path / f"{len(outcomes)}-{number}" / name
+            shutil.copytree(begun, place)
+            hurt = place / path.relative_to(begun)
+            hurt.write_bytes(damaged(path.read_bytes(), draw))
+            outcomes[outcome(job.at(place), place, hurt, expected)] += 1
+            shutil.rmtree(place.parent)
+    print(f"soak: {name}: {len(files)} files, {dict(outcomes)}")  # noqa: T201
+    assert outcomes["named"]
+
+
+def outcome(commands: list[list[str]], place: Path, hurt: Path, expected: dict) -> str:
+    """Whether continuing names the damage, or ends as if there were none."""
+    for command in commands:
+        status, errors = call(command)
+        if status:
+            line = one_line(status, errors)
+            assert str(place) in line, f"{hurt}: {line}"
+            return "named"
+    files = results(place)
+    # What tells how a stream was made has no checksum; the stream itself has one.
+    records = {"manifest.json", "replies.jsonl"}
+    wanted = [name for name in expected if Path(name).name not in records]
+    differing = [name for name in wanted if files.get(name) != expected[name]]
+    assert differing == [], f"{hurt}: {differing}"
+    return "harmless"
+
+
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_behind_a_link_changes(name: str, whole: Any, tmp_path: Path) -> None:
     """Every file and every folder in turn is somebody else's, reached by a link."""
     job, _, _ = whole(name)
-    begun = tmp_path / "begun" / name
-    first = job.at(begun)[0]
-    if len(job.commands) == 1 and name not in ("llm-qa", "suite"):
-        first = [*first, "--tasks", "2"]
-    assert call(first)[0] == 0
+    begun = begin_only(job, tmp_path / "begun" / name)
     outcomes = Counter()
     for number, part in enumerate(sorted(path.relative_to(begun) for path in begun.rglob("*"))):
         place, foreign = tmp_path / f"{number}" / name, tmp_path / f"{number}" / "foreign"

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import threading
+import time
 
 import pytest
 
 from holdfast import Trajectory
+from holdfast.evaluation.recall import Recall
+from holdfast.learning import state
 from holdfast.learning.progress import Progress
 from tests.trajectory.children import finish, start
 from tests.trajectory.instants import heard
@@ -119,3 +123,53 @@ def test_asking_for_what_is_learned_needs_no_lock(values, config, undisturbed, t
     finish(child)
     assert reader.advance(2).horizon == 2
     assert result_of(place) == result_of(undisturbed("vanilla", 2))
+
+
+@pytest.mark.usefixtures("quick")
+def test_files_and_the_row_do_not_wait_for_each_other(config, tmp_path, monkeypatch):
+    """A task's files are written while the model is asked for its row."""
+    asked, begun, met = threading.Event(), threading.Event(), []
+    ask, save_file = Recall.row, state.save_file
+
+    def row(recall, tasks):
+        asked.set()
+        met.append(begun.wait(timeout=60))
+        return ask(recall, tasks)
+
+    def save(tensors, path):
+        begun.set()
+        met.append(asked.wait(timeout=60))
+        save_file(tensors, path)
+
+    monkeypatch.setattr(Recall, "row", row)
+    monkeypatch.setattr(state, "save_file", save)
+    Trajectory(config("si_replay_merge"), tmp_path).advance(1)
+    assert met == [True, True, True]
+    assert tasks_logged(tmp_path) == [1]
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_row_that_fails_waits_for_the_files(config, tmp_path, monkeypatch):
+    """The directory is given back when nobody writes into it any more."""
+    begun, ended = threading.Event(), threading.Event()
+    save_file = state.save_file
+
+    def row(recall, tasks):
+        assert begun.wait(timeout=60)
+        raise KeyboardInterrupt
+
+    def slow(tensors, path):
+        begun.set()
+        time.sleep(0.2)
+        save_file(tensors, path)
+        ended.set()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Recall, "row", row)
+        patch.setattr(state, "save_file", slow)
+        trajectory = Trajectory(config("vanilla"), tmp_path)
+        with pytest.raises(KeyboardInterrupt):
+            trajectory.advance(1)
+    assert ended.is_set()
+    assert trajectory.horizon == 0
+    assert trajectory.advance(1).horizon == 1
