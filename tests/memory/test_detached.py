@@ -16,16 +16,7 @@ from holdfast.memory.memory import Memory
 from holdfast.memory.record import PROGRESS_FILE
 from holdfast.memory.states import LessonProgress, cancel_lessons, lesson_states
 from tests.memory.memories import Holdfast
-from tests.serving.chat_memories import (
-    FACTS,
-    LATER,
-    MANY,
-    MORE,
-    copied,
-    learned,
-    model_of,
-    when,
-)
+from tests.serving.chat_memories import FACTS, LATER, MANY, MORE, copied, learned, when
 
 
 @pytest.fixture
@@ -150,7 +141,7 @@ def test_a_list_that_is_edited_during_a_lesson_damages_nothing(place: Path) -> N
 
 
 def test_the_list_of_a_lost_record_is_learned_again(place: Path) -> None:
-    model = model_of(place)
+    model = Memory(place).model
     (place / "memory.json").unlink()
     outcome = Memory(place, model).learn(LATER)
     assert outcome.known == 4 and Memory(place).ask(FACTS[0][0]) == FACTS[0][1]

@@ -38,14 +38,14 @@ TEMPLATE = (
 )
 
 
-def symbol_tokenizer() -> PreTrainedTokenizerFast:
-    """One token a printable symbol, and four special ones."""
+def write_chat_model(directory: Path) -> Path:
+    """Save it with its tokenizer, of one token a printable symbol, and give that back."""
     symbols = [*SPECIAL, *(chr(code) for code in range(32, 127)), "\n"]
     vocabulary = {symbol: number for number, symbol in enumerate(symbols)}
     written = Tokenizer(models.WordLevel(vocabulary, unk_token=" "))
     written.pre_tokenizer = pre_tokenizers.Split(Regex("[\\s\\S]"), "isolated")
     written.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(
+    tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=written,
         eos_token=SPECIAL[0],
         pad_token=SPECIAL[0],
@@ -53,13 +53,7 @@ def symbol_tokenizer() -> PreTrainedTokenizerFast:
         chat_template=TEMPLATE,
         clean_up_tokenization_spaces=False,
     )
-
-
-def write_chat_model(directory: Path, seed: int = 0) -> Path:
-    """Save it with its tokenizer in ``directory``, and give that back."""
-    tokenizer = symbol_tokenizer()
-    model = teachable_llama(tokenizer, seed, max_position_embeddings=1024)
-    model.save_pretrained(directory)
+    teachable_llama(tokenizer, max_position_embeddings=1024).save_pretrained(directory)
     tokenizer.save_pretrained(directory)
     return directory
 
@@ -95,11 +89,6 @@ def as_facts(pairs: list[tuple[str, str]]) -> list[dict[str, str]]:
 def copied(place: Path, to: Path) -> Path:
     """A memory of its own for a test."""
     return Path(shutil.copytree(place, to))
-
-
-def model_of(place: Path) -> str:
-    """The model's directory."""
-    return Memory(place).model
 
 
 def when(place: Path, fits: Callable[[list[LessonState]], bool], seconds: float = 120) -> None:

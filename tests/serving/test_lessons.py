@@ -41,7 +41,6 @@ from tests.serving.chat_memories import (
     as_facts,
     copied,
     learned,
-    model_of,
     tasks,
     when,
 )
@@ -225,7 +224,7 @@ def test_a_new_memory_is_taught_and_held_from_its_first_lesson_on(
     chat_memory: Path, tmp_path: Path
 ) -> None:
     place = tmp_path / "m"
-    with serving(place, "--teach", "--model", model_of(chat_memory)) as server:
+    with serving(place, "--teach", "--model", Memory(chat_memory).model) as server:
         assert server.facts()["facts"] == []
         answer = server.ask(UNTAUGHT)  # the untouched model answers
         assert answer["text"] == Memory(chat_memory).reply(UNTAUGHT).text
