@@ -126,27 +126,23 @@ class Routes:
 
     async def chat(self, asking: ChatRequest, request: Request) -> Response:
         """Answer the question that is the last message of a chat."""
-        form = Form("chat", self._name, usage=asking.stream_options.include_usage)
-        return await self._answer(form, asking, request)
+        return await self._answer(asking, request)
 
     async def completions(self, asking: CompletionRequest, request: Request) -> Response:
         """Answer the questions that are the prompts."""
-        form = Form("text", self._name, usage=asking.stream_options.include_usage)
-        return await self._answer(form, asking, request)
+        return await self._answer(asking, request)
 
     async def responses(self, asking: ResponseRequest, request: Request) -> Response:
         """Answer the question that is the input or its last message."""
-        return await self._answer(ResponseForm(self._name), asking, request)
+        return await self._answer(asking, request)
 
     async def _answer(
-        self,
-        form: Form | ResponseForm,
-        asking: ChatRequest | CompletionRequest | ResponseRequest,
-        request: Request,
+        self, asking: ChatRequest | CompletionRequest | ResponseRequest, request: Request
     ) -> Response:
         await self.model(asking.model)
         self._check_here()
         self._note_activity()
+        form = ResponseForm(asking) if isinstance(asking, ResponseRequest) else Form(asking)
         asked = self._batcher.put(asking.questions())
         if asking.stream:
             events = _events(form, asked)

@@ -169,14 +169,15 @@ async def _pieces(
 
 
 class Form:
-    """Writes responses. usage: whether the last event of a stream tells the number of tokens."""
+    """Writes responses to a request, as a chat or as completions."""
 
-    def __init__(self, kind: Literal["chat", "text"], model: str, *, usage: bool) -> None:
-        self._chat, self._usage = kind == "chat", usage
+    def __init__(self, asking: ChatRequest | CompletionRequest) -> None:
+        self._chat = isinstance(asking, ChatRequest)
+        self._usage = asking.stream_options.include_usage
         self._head = {
             "id": f"{'chatcmpl' if self._chat else 'cmpl'}-{uuid.uuid4().hex}",
             "created": int(time.time()),
-            "model": model,
+            "model": asking.model,
         }
 
     def whole(self, answers: Sequence[Answered]) -> dict[str, Any]:
@@ -248,13 +249,13 @@ def _data(values: dict[str, Any]) -> str:
 class ResponseForm:
     """Writes responses of the responses API: one message, without tools."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, asking: ResponseRequest) -> None:
         self._item = f"msg_{uuid.uuid4().hex}"
         self._head = {
             "id": f"resp_{uuid.uuid4().hex}",
             "object": "response",
             "created_at": int(time.time()),
-            "model": model,
+            "model": asking.model,
             "error": None,
             "instructions": None,
             "metadata": {},
