@@ -7,7 +7,6 @@ tasks and 0 is the unmodified backbone. Source: app:res-capability.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -19,7 +18,6 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.files import make_folder, read_bytes, read_json, write_json
 
 _VERSIONED = ("holdfast", "torch", "transformers", "tokenizers")
-_BOUNDARY = re.compile(r"after_(\d+)")
 
 
 @dataclass(frozen=True)
@@ -86,10 +84,9 @@ def boundary_directory(trajectory: Path, after_task: int) -> Path:
 def measurement_settings(
     model: str, items: Iterable[tuple[Any, ...]], options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The settings that identify a measurement.
+    """The settings that identify a measurement, the suite's own ``options`` among them.
 
-    model: its fingerprint; items: id, prompt, target and details of each item that is asked;
-    options: the suite's own settings.
+    model: its fingerprint; items: id, prompt, target and details of each item that is asked.
     """
     rows = [list(item) for item in items]
     return {"model": model, "items": len(rows), "data": sha256_of(rows), **options}
@@ -106,10 +103,7 @@ def model_after(identity: str, tasks: Iterable[str]) -> str:
 def write_result(
     directory: Path, suite: str, settings: Mapping[str, Any], score: Score | None
 ) -> None:
-    """Write ``<suite>.json``. score: None until the suite is finished.
-
-    directory: created if missing, together with its parent folder.
-    """
+    """Write ``<suite>.json``; create missing folders. score: None until the suite is finished."""
     record = {
         "suite": suite,
         "settings": dict(settings),
@@ -158,9 +152,9 @@ def read_capability(trajectory_directory: Path | str) -> list[CapabilityRow]:
     """
     folders = []
     for folder in (Path(trajectory_directory) / "capability").glob("after_*"):
-        number = _BOUNDARY.fullmatch(folder.name)
-        if number and folder.is_dir():
-            folders.append((int(number[1]), folder))
+        number = folder.name.removeprefix("after_")
+        if number.isdecimal() and folder.is_dir():
+            folders.append((int(number), folder))
     return [row for task, folder in sorted(folders) for row in read_boundary(folder, task)]
 
 

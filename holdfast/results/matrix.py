@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.file_checks import regular
-from holdfast.core.files import write_text_atomically
+from holdfast.core.files import read_bytes, write_text_atomically
 from holdfast.core.notebook import caption, heat_map
 
 if TYPE_CHECKING:
@@ -49,11 +49,8 @@ class RecallMatrix:
     Source: eq. matrix.
     """
 
-    __slots__ = ("_rows", "_table")
-
     def __init__(self) -> None:
         self._rows: dict[int, dict[int, Entry]] = {}
-        self._table: NDArray[np.float64] | None = None
 
     @classmethod
     def _from_rows(cls, rows: dict[int, dict[int, Entry]]) -> RecallMatrix:
@@ -63,10 +60,8 @@ class RecallMatrix:
         return matrix
 
     def with_row(self, after_task: int, row: Mapping[int, Entry | tuple[int, int]]) -> RecallMatrix:
-        """Return a copy with one later row.
+        """Return a copy with one later row. row: on_task -> (correct, items), or an :class:`Entry`.
 
-        after_task: tasks learned so far, more than in any row already here;
-        row: on_task -> (correct, items), or an :class:`Entry`.
         Raises HoldfastError for a row out of order, an empty one, or an impossible entry.
         """
         after_task = operator.index(after_task)
@@ -102,10 +97,9 @@ class RecallMatrix:
         return earlier.with_row(after_task, {**present, on_task: entry})
 
     def up_to(self, horizon: int) -> RecallMatrix:
-        """Return the matrix as it was after ``horizon`` tasks.
+        """The matrix as it was after ``horizon`` tasks; HoldfastError if that row was not observed.
 
-        Raises HoldfastError if that row was never observed: metrics of an earlier row must
-        not be taken for metrics of this horizon.
+        Metrics of an earlier row must not be taken for metrics of this horizon.
         """
         if horizon != 0 and horizon not in self._rows:
             rows = ", ".join(map(str, self._rows)) or "none"
@@ -123,10 +117,7 @@ class RecallMatrix:
         return tuple(self._rows)
 
     def entry(self, after_task: int, on_task: int) -> Entry | None:
-        """The counts of one accuracy; None if unobserved.
-
-        Raises HoldfastError for after_task < 0 or on_task < 1.
-        """
+        """The counts of one accuracy; None if unobserved, HoldfastError if it cannot exist."""
         if after_task < 0 or on_task < 1:
             raise HoldfastError(
                 f"no entry [{after_task}, {on_task}]: rows count from 0 (untouched), tasks from 1"
@@ -145,12 +136,14 @@ class RecallMatrix:
         Row 0 is the unmodified model, the last column the next task. Column 0 belongs to no task
         and is NaN, like every unobserved entry.
         """
-        if self._table is None:
-            table = np.full((self.horizon + 1, self.horizon + 2), np.nan)
-            for after_task, on_task, entry in self.entries():
-                table[after_task, on_task] = entry.accuracy
-            self._table = table
         return self._table.copy()
+
+    @functools.cached_property
+    def _table(self) -> NDArray[np.float64]:
+        table = np.full((self.horizon + 1, self.horizon + 2), np.nan)
+        for after_task, on_task, entry in self.entries():
+            table[after_task, on_task] = entry.accuracy
+        return table
 
     def learned(self) -> NDArray[np.float64]:
         """Return the paper's T x T matrix: without row 0 and the next task's column."""
@@ -169,7 +162,6 @@ class RecallMatrix:
     def from_csv(cls, text: str, source: str = "matrix.csv") -> RecallMatrix:
         """Parse what ``to_csv`` wrote, with its lines in any order.
 
-        source: the name of the text in errors.
         Raises HoldfastError naming the source and the line.
         """
         lines = text.splitlines()
@@ -186,9 +178,10 @@ class RecallMatrix:
                 after_task, on_task = _whole("after_task", fields[0]), _whole("on_task", fields[1])
                 entry, row = entry_of(fields[2]), rows.setdefault(after_task, {})
                 complaint = _complaint(after_task, on_task, entry)
-                if complaint or on_task in row:
-                    twice = f"row {after_task}, task {on_task} appears a second time"
-                    raise ValueError(complaint or twice)
+                if on_task in row:
+                    complaint = f"row {after_task}, task {on_task} appears a second time"
+                if complaint:
+                    raise ValueError(complaint)
             except ValueError as error:
                 raise HoldfastError(f"{source} line {number}: {error}") from None
             row[on_task] = entry
@@ -200,29 +193,16 @@ class RecallMatrix:
 
     @classmethod
     def load(cls, path: Path | str) -> RecallMatrix:
-        """Read what ``save`` wrote.
-
-        Raises HoldfastError for a missing or damaged file.
-        """
+        """Read what ``save`` wrote; HoldfastError for a missing or damaged file."""
         try:
-            text = regular(Path(path)).read_text(encoding="utf-8-sig")  # spreadsheets write a BOM
-        except OSError as error:
-            raise HoldfastError(f"{path}: cannot be read ({error.strerror})") from error
+            text = read_bytes(Path(path)).decode("utf-8-sig")  # spreadsheets write a BOM
         except UnicodeDecodeError as error:
             raise HoldfastError(f"{path}: is not text ({error}); it may be damaged") from error
         return cls.from_csv(text, source=str(path))
 
     def __getitem__(self, entry: tuple[int, int]) -> float:
-        key: Any = entry
-        if not isinstance(key, tuple) or len(key) != 2:
-            raise HoldfastError(
-                f"[{key}] is no entry; write matrix[after_task, on_task], or accuracies() for all"
-            )
         observed = self.entry(*entry)
-        return float("nan") if observed is None else observed.accuracy
-
-    # Without this Python would try matrix[0], matrix[1], ... to iterate.
-    __iter__ = None
+        return math.nan if observed is None else observed.accuracy
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RecallMatrix) and self._rows == other._rows
@@ -241,17 +221,15 @@ class RecallMatrix:
         if not self._rows:
             return "RecallMatrix(empty)"
         row = [entry for task, entry in self._rows[self.horizon].items() if task <= self.horizon]
-        share = sum(entry.accuracy for entry in row) / len(row) if row else float("nan")
+        share = sum(entry.accuracy for entry in row) / len(row) if row else math.nan
         return f"RecallMatrix({self.horizon} tasks, {len(row)} asked last: {share:.1%} recalled)"
 
     def _repr_html_(self) -> str:
         """A heat map for notebooks: one line per after_task, one column per task, T x T."""
         if not self.horizon:
             return caption(repr(self))
-        table = self.learned()
-        shares = [[None if np.isnan(share) else float(share) for share in row] for row in table]
         legend = "after each task (down), recall of each task (across): white none, dark all"
-        return caption(repr(self)) + heat_map(shares) + caption(legend)
+        return caption(repr(self)) + heat_map(self.learned().tolist()) + caption(legend)
 
 
 def _complaint(after_task: int, on_task: int, entry: Entry) -> str | None:

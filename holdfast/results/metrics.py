@@ -21,8 +21,9 @@ from holdfast.results.matrix import Entry, RecallMatrix
 DECIMALS = 12
 TIE = 10.0**-DECIMALS
 
+MEANS = ("final", "diag", "forget", "w10", "w50")  # over tasks
 #: The metrics that are a single number, as tables show them.
-METRICS = ("final", "diag", "forget", "w10", "w50", "forward_transfer", "half_life")
+METRICS = (*MEANS, "forward_transfer", "half_life")
 
 Number: TypeAlias = float | None
 Metric: TypeAlias = Number | list[Number] | dict[str, Number]
@@ -55,18 +56,16 @@ def forget(matrix: RecallMatrix) -> float:
 
 
 def window(matrix: RecallMatrix, tasks: int) -> float:
-    """W(k): mean accuracy after task T over the k most recent tasks; NaN when T < k or k < 1.
+    """W(k): mean accuracy after task T over the k = ``tasks`` most recent tasks; NaN if T < k.
 
-    tasks: k.
     Source: app. res-all-configs.
     """
     return _mean(_last(matrix.learned(), tasks))
 
 
 def terms(matrix: RecallMatrix, metric: str) -> NDArray[np.float64]:
-    """The values, one per task, whose mean is the metric; empty if the horizon is too short.
+    """The values, one per task, whose mean is a metric of MEANS; empty if the horizon is too short.
 
-    metric: final, diag, forget, w10 or w50.
     Source: eq. metrics.
     """
     learned = matrix.learned()
@@ -87,7 +86,7 @@ def _forgotten(learned: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _last(learned: NDArray[np.float64], tasks: int) -> NDArray[np.float64]:
-    """The last row's entries of the most recent tasks; empty when there are fewer, or tasks < 1."""
+    """The last row's entries of the most recent tasks; empty when there are fewer."""
     return learned[-1, -tasks:] if 1 <= tasks <= len(learned) else np.zeros(0)
 
 
@@ -145,12 +144,9 @@ def box_emission(matrix: RecallMatrix) -> dict[str, float]:
 
 def summarise(matrix: RecallMatrix) -> dict[str, Metric]:
     """The contents of metrics.json: all metrics, with None in place of NaN."""
+    means = {name: _number(_mean(terms(matrix, name))) for name in MEANS}
     return {
-        "final": _number(final(matrix)),
-        "diag": _number(diagonal(matrix)),
-        "forget": _number(forget(matrix)),
-        "w10": _number(window(matrix, 10)),
-        "w50": _number(window(matrix, 50)),
+        **means,
         "forward_transfer": _number(forward_transfer(matrix)),
         "half_life": half_life(matrix),
         "retention_by_age": [_number(value) for value in retention_by_age(matrix)],
@@ -169,5 +165,5 @@ def _mean(values: NDArray[np.float64]) -> float:
     return float(values.mean()) if values.size else math.nan
 
 
-def _number(value: float | None) -> Number:
-    return None if value is None or math.isnan(value) else float(value)
+def _number(value: float) -> Number:
+    return None if math.isnan(value) else float(value)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.config import read_format, sha256_of
 from holdfast.core.errors import HoldfastError
-from holdfast.core.file_checks import regular
-from holdfast.core.files import make_folder, read_json, write_json
+from holdfast.core.files import make_folder, read_bytes, read_json, write_json
 from holdfast.results.matrix import RecallMatrix
 
 if TYPE_CHECKING:
@@ -46,10 +45,7 @@ class Description:
 
     @classmethod
     def read(cls, directory: Path) -> Description:
-        """Read config.json and check it against its identity.
-
-        Raises HoldfastError when the file is missing, damaged, edited or not a trajectory's.
-        """
+        """Read config.json; HoldfastError if it is missing, damaged, edited or no trajectory's."""
         path = directory / CONFIG_FILE
         values = read_format(path)
         try:
@@ -129,18 +125,14 @@ def read_commit(directory: Path) -> dict[str, Any]:
 
 
 def completed_in(directory: Path) -> int:
-    """The number of tasks that a trajectory's last commit holds; 0 before the first commit.
-
-    Raises HoldfastError when the commit was changed.
-    """
+    """The number of tasks that a trajectory's last commit holds; 0 before the first commit."""
     return int(read_commit(directory)["completed"]) if commit_file(directory).exists() else 0
 
 
 def read_matrix(directory: Path) -> RecallMatrix:
     """The recall matrix of a trajectory: from its last commit, else from matrix.csv, else empty.
 
-    ``matrix.csv`` is derived from the commit and may be older or incomplete. Raises HoldfastError
-    when the file that is read is damaged.
+    ``matrix.csv`` is derived from the commit and may be older or incomplete.
     """
     if commit_file(directory).exists():
         text = read_commit(directory)["matrix"]
@@ -175,10 +167,7 @@ class RunRecord:
 
     @classmethod
     def open(cls, path: Path | str) -> RunRecord:
-        """Read a trajectory's directory.
-
-        Raises HoldfastError if it has no config.json, is a study, or a file in it is damaged.
-        """
+        """Read a directory; HoldfastError if it is no trajectory, or a file in it is damaged."""
         path = Path(path)
         if not is_described(path):
             is_trajectory(path)  # raises for a study
@@ -198,16 +187,13 @@ class RunRecord:
         return self.matrix.horizon
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """The events of log.jsonl in order; none if there is no log.
-
-        Raises HoldfastError for a line that is no event.
-        """
+        """The events of log.jsonl in order; none without a log, HoldfastError if it is damaged."""
         return read_events(self.path)
 
     def losses(self) -> pd.DataFrame:
         """The unweighted loss terms by task and epoch: ``task``, ``epoch`` and one column a term.
 
-        Raises HoldfastError for a damaged log.
+        Raises HoldfastError for a damaged log, as :meth:`tasks` does.
         """
         import pandas as pd
 
@@ -221,8 +207,6 @@ class RunRecord:
     def tasks(self) -> pd.DataFrame:
         """What each task cost: ``task``, ``steps``, ``replay_samples``, ``state_bytes``,
         ``peak_memory_bytes``, ``seconds`` in total and ``seconds_<phase>`` of each phase.
-
-        Raises HoldfastError for a damaged log.
         """
         import pandas as pd
 
@@ -244,28 +228,19 @@ def read_events(directory: Path) -> Iterator[dict[str, Any]]:
     log = directory / "log.jsonl"
     if not log.exists():
         return
-    try:
-        lines = regular(log).open("rb")
-    except OSError as error:
-        raise HoldfastError(f"{log}: cannot be read ({error.strerror})") from error
-    with lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.endswith(b"\n"):
-                return
-            try:
-                event = json.loads(line)
-            except ValueError as error:
-                raise HoldfastError(f"{log} line {number}: not JSON ({error})") from error
-            if not isinstance(event, dict):
-                raise HoldfastError(f"{log} line {number}: an event is a JSON object")
-            yield event
+    *lines, _ = read_bytes(log).split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        try:
+            event = json.loads(line)
+        except ValueError as error:
+            raise HoldfastError(f"{log} line {number}: not JSON ({error})") from error
+        if not isinstance(event, dict):
+            raise HoldfastError(f"{log} line {number}: an event is a JSON object")
+        yield event
 
 
 def task_seconds(directory: Path, horizon: int) -> list[float]:
-    """The seconds of each task up to a horizon, from the log; empty if there is none.
-
-    Raises HoldfastError for a line that is no event, or a task's event that lacks a field.
-    """
+    """The seconds of each task up to a horizon, from the log; empty if there is none."""
     events = (event for event in _tasks(directory) if event["task"] <= horizon)
     return [math.fsum(event["seconds"].values()) for event in events]
 

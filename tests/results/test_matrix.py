@@ -43,11 +43,6 @@ def test_an_entry_that_cannot_exist_is_refused(entry: tuple[int, int]) -> None:
         RecallMatrix().with_row(1, {1: (0, 10)})[entry]
 
 
-def test_one_number_is_no_entry() -> None:
-    with pytest.raises(HoldfastError, match=r"\[1\] is no entry; write matrix\[after_task"):
-        dense([[1.0]])[1]  # type: ignore[index]
-
-
 def test_a_new_row_leaves_the_old_matrix_as_it_was() -> None:
     before = RecallMatrix().with_row(1, {1: (5, 10)})
     after = before.with_row(2, {1: (4, 10), 2: (10, 10)})
