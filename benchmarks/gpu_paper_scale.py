@@ -27,8 +27,7 @@ from benchmarks.training_step import Steps
 from benchmarks.twins import FULL, NO_TOKEN, Twins, configuration, items
 from holdfast.backbone.model import Backbone
 from holdfast.evaluation import recall as recall_module
-from holdfast.evaluation.recall import Recall
-from holdfast.evaluation.verification import follow
+from holdfast.evaluation.recall import Recall, follow
 from holdfast.learning import boundary
 from holdfast.learning.config import RunConfig
 from holdfast.learning.learner import Learner, Lesson, Sequences

@@ -10,21 +10,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import Literal, NamedTuple
 
+import torch
 from pydantic import PositiveInt
+from torch import Tensor
 
-from holdfast.backbone.generation.decoding import decode_greedily
+from holdfast.backbone.generation.greedy import batches, decode_greedily
 from holdfast.backbone.model import Backbone
+from holdfast.backbone.sequences import collate, to_device
 from holdfast.core import config as core_config
 from holdfast.core.processes import all_gather_lists, rank_indices
 from holdfast.evaluation.boxed import Match, first_box, judge
-from holdfast.evaluation.verification import follow
 from holdfast.results.matrix import Entry
 from holdfast.streams import Item, Task, Template
 
 # SentencePiece's tokens for the bytes of characters that its vocabulary lacks.
 _BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
+# Rows of logits in memory at a time: 600 MiB over 150k tokens in bfloat16.
+_POSITIONS_AT_ONCE = 2048
 
 
 class Verdict(NamedTuple):
@@ -51,7 +56,6 @@ class RecallCount(NamedTuple):
 
     @property
     def entry(self) -> Entry:
-        """The entry of the recall matrix."""
         return Entry(self.correct, self.items, self.boxed)
 
 
@@ -141,18 +145,14 @@ class Recall:
         ]
 
     def _question(self, item: Item) -> _Question:
-        question = self._questions.get(item)
-        if question is None:
-            question = self._questions[item] = self._tokenized(item)
-        return question
-
-    def _tokenized(self, item: Item) -> _Question:
-        prompt = self._backbone.tokenize(self._template.prompt(item))
-        canonical = self._template.encode_answer(item, self._backbone.tokenizer)
-        stops = self._backbone.stop_tokens
-        end = next((n for n, token in enumerate(canonical, start=1) if token in stops), None)
-        canonical = canonical[:end][: self.config.max_new_tokens]
-        return _Question(prompt, canonical, (item.answer, *item.aliases))
+        if item not in self._questions:
+            prompt = self._backbone.tokenize(self._template.prompt(item))
+            answer = self._template.encode_answer(item, self._backbone.tokenizer)
+            stops = self._backbone.stop_tokens
+            end = next((n for n, token in enumerate(answer, start=1) if token in stops), None)
+            answer = answer[:end][: self.config.max_new_tokens]
+            self._questions[item] = _Question(prompt, answer, (item.answer, *item.aliases))
+        return self._questions[item]
 
     def _decided(self, question: _Question, tokens: list[int]) -> bool:
         """Whether no continuation of ``tokens`` can change the verdict."""
@@ -194,3 +194,58 @@ class _Question(NamedTuple):
     prompt: list[int]
     canonical: list[int]
     accepted: tuple[str, ...]
+
+
+def follow(
+    backbone: Backbone,
+    prompts: Sequence[Sequence[int]],
+    continuations: Sequence[Sequence[int]],
+    *,
+    tokens_per_batch: int,
+) -> list[list[int]]:
+    """The tokens that greedy decoding appends to each prompt, to its first deviation, included.
+
+    That is the whole continuation if greedy decoding follows it to the end. prompts, continuations:
+    token ids, none of them empty; tokens_per_batch: of both, padded.
+    """
+    sequences = [
+        [*prompt, *continuation]
+        for prompt, continuation in zip(prompts, continuations, strict=True)
+    ]
+    order: list[int] = []
+    pieces: list[Tensor] = []
+    with backbone.answering():
+        for rows in batches([len(tokens) for tokens in sequences], tokens_per_batch):
+            order += rows
+            first = [len(prompts[row]) - 1 for row in rows]
+            pieces += _argmax_from(backbone, [sequences[row] for row in rows], first)
+    # Read once, after the last batch, so that the CPU does not wait for the GPU between batches.
+    choices = iter(torch.cat(pieces).tolist() if pieces else [])
+    followed: list[list[int]] = [[] for _ in sequences]
+    for row in order:
+        tokens = [next(choices) for _ in continuations[row]]
+        followed[row] = _until_deviation(tokens, continuations[row])
+    return followed
+
+
+def _argmax_from(backbone: Backbone, sequences: list[list[int]], first: list[int]) -> list[Tensor]:
+    """The argmax next token at each sequence's rows from ``first`` on, in pieces to concatenate."""
+    batch = collate(sequences, backbone.device)
+    starts = accumulate(batch.lengths, initial=0)
+    positions = [
+        row
+        for start, begin, length in zip(starts, first, batch.lengths, strict=False)
+        for row in range(start + begin, start + length)
+    ]
+    states = backbone.states(batch)[to_device(torch.tensor(positions), backbone.device)]
+    return [
+        backbone.logits(states[start : start + _POSITIONS_AT_ONCE]).argmax(dim=-1)
+        for start in range(0, len(states), _POSITIONS_AT_ONCE)
+    ]
+
+
+def _until_deviation(choices: list[int], continuation: Sequence[int]) -> list[int]:
+    for position, (choice, expected) in enumerate(zip(choices, continuation, strict=True)):
+        if choice != expected:
+            return choices[: position + 1]
+    return choices

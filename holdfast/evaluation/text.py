@@ -1,7 +1,6 @@
 """Bits per byte of plain text: how well a model still models language in general.
 
-The measure is informative for models of any size and needs no answer format. Its unit does not
-depend on the tokenizer, so that models can be compared.
+Informative for models of any size; its unit does not depend on the tokenizer.
 """
 
 from __future__ import annotations
@@ -9,10 +8,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,6 +25,8 @@ _TOKENS_PER_BATCH = 4096
 # Rows of logits in memory at a time: 600 MiB over 150k tokens in float32.
 _POSITIONS_AT_ONCE = 1024
 WINDOW = 512  # tokens per window, fewer when the model has fewer positions
+# The options that the bits of a text depend on, besides the model and the text.
+SETTINGS = {"window": WINDOW, "overlap": 0.5}
 NO_NUMBERS = (
     "this model's probabilities are not numbers (NaN): its weights are damaged, or its training "
     "has diverged; choose another model or an earlier boundary"
@@ -34,8 +34,7 @@ NO_NUMBERS = (
 _HEADING = re.compile(r"^= (.+)$", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Passage:
+class Passage(NamedTuple):
     """A text to measure, independent of others. id: fixed across runs, such as text/bread."""
 
     id: str
@@ -60,11 +59,6 @@ def everyday_passages() -> list[Passage]:
     ]
 
 
-def settings() -> dict[str, Any]:
-    """The options that the bits of a text depend on, besides the model and the text."""
-    return {"window": WINDOW, "overlap": 0.5}
-
-
 def lengths(backbone: Backbone, texts: Sequence[str], window: int = WINDOW) -> list[Length]:
     """The code length of each text under a model, in order; texts are independent.
 
@@ -79,7 +73,7 @@ def lengths(backbone: Backbone, texts: Sequence[str], window: int = WINDOW) -> l
     """
     window = min(window, backbone.positions or window)
     assert window >= 2, "a token and one that follows it"
-    tokenized = [_tokens(backbone, text) for text in texts]
+    tokenized = [tokens_of(backbone, text) for text in texts]
     if not all(tokenized):
         raise HoldfastError("a text without tokens has no bits per byte; remove it")
     bos: int | None = backbone.tokenizer.bos_token_id
@@ -128,7 +122,7 @@ def _windows(text: int, tokens: list[int], size: int) -> Iterator[_Window]:
             yield _Window(text, tokens[max(end - size, 0) : end], end - before)
 
 
-def _tokens(backbone: Backbone, text: str) -> list[int]:
+def tokens_of(backbone: Backbone, text: str) -> list[int]:
     """As :meth:`Backbone.tokenize`, without its warning for texts longer than the context."""
     encoding = backbone.tokenizer(text, add_special_tokens=False, verbose=False)
     ids: list[int] = encoding["input_ids"]

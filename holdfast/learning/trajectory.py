@@ -33,7 +33,7 @@ from holdfast.core.files import (
 from holdfast.core.notebook import caption
 from holdfast.core.processes import is_rank_zero, run_on_rank_zero
 from holdfast.evaluation.recall import Recall
-from holdfast.evaluation.text import bits_per_byte, everyday_passages, lengths, settings
+from holdfast.evaluation.text import SETTINGS, bits_per_byte, everyday_passages, lengths
 from holdfast.learning.boundary import TaskReport, learn_task
 from holdfast.learning.config import RunConfig
 from holdfast.learning.identity import Identity, decided
@@ -275,7 +275,7 @@ class Trajectory:
             bits = bits_per_byte(measured)
             if is_rank_zero():
                 items = [(passage.id, passage.text, "", dict[str, str]()) for passage in passages]
-                question = measurement_settings(model, items, settings())
+                question = measurement_settings(model, items, SETTINGS)
                 place = boundary_directory(self.directory, number)
                 refuse_links(self.directory, ("capability", f"capability/{place.name}"))
                 write_result(place, "text", question, text_score(len(measured), bits))
