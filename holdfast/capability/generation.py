@@ -12,17 +12,17 @@ from contextlib import closing
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
+from holdfast.backbone.generation.greedy import batches, decode_greedily
+from holdfast.backbone.model import Backbone
 from holdfast.capability import problems
 from holdfast.capability.answers import Checker, Kind, extract
 from holdfast.capability.suite import OPENING, Problem, Sample
 from holdfast.core.errors import HoldfastError
-
-if TYPE_CHECKING:
-    from holdfast.backbone.model import Backbone
+from holdfast.evaluation.text import tokens_of
 
 # Positions of a batch's rows at their full length. Samples are stored batch by batch.
 _TOKENS_IN_CACHE = 65536
@@ -83,10 +83,7 @@ class GeneratedSuite:
 
         details: ``shots``, how many examples fitted; ``tokens``, how many were generated; ``ended``
         by ``stop`` (a next problem or a stop token), ``length`` or ``no room``.
-        Raises HoldfastError when math-verify is not installed.
         """
-        from holdfast.backbone.generation.decoding import batches, decode_greedily
-
         prompts = [self.asked(backbone, item) for item in items]
         with closing(Checker()) as checker:
             sizes = [len(prompt.tokens) + prompt.room for prompt in prompts]
@@ -113,9 +110,7 @@ class GeneratedSuite:
         room = self.new_tokens if context is None else min(self.new_tokens, context // 2)
         for shots in range(self.shots, -1, -1):
             text = examples.prompt(item.prompt, shots)
-            # Not Backbone.tokenize, which warns of long texts.
-            encoding = backbone.tokenizer(text, add_special_tokens=False, verbose=False)
-            tokens = [*backbone.opening, *encoding["input_ids"]]
+            tokens = [*backbone.opening, *tokens_of(backbone, text)]
             available = room if context is None else context - len(tokens)
             if available >= room:
                 break

@@ -62,7 +62,6 @@ class LetterChoice:
         A prompt longer than the model's positions loses examples, the first one first; a question
         that is too long by itself loses its beginning. details: the number of examples and of lost
         tokens. The replay token precedes the prompt of a model that was trained with it.
-        Raises HoldfastError if the letters do not differ in their first token.
         """
         letters = letter_tokens(backbone)
         # Prompts with the same examples have a long beginning in common.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import csv
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -74,9 +75,9 @@ def mmlu(data_root: Path | None) -> list[Problem]:
     columns = ["question", *LETTERS, "letter"]
     rows = published("mmlu", data_root, ("cais/mmlu", ["all"]), places, files, columns)
     if data_root is None:  # the hub has all subjects in one table
-        by_subject: dict[str, list[Placed]] = {}
+        by_subject: dict[str, list[Placed]] = defaultdict(list)
         for place, row in rows["all"]:
-            by_subject.setdefault(str(row["subject"]), []).append((place, row))
+            by_subject[str(row["subject"])].append((place, row))
         return problems_of("mmlu", by_subject, _mmlu_item)
     return problems_of("mmlu", rows, _mmlu_item)
 
@@ -164,10 +165,9 @@ _DAMAGE = (
 
 
 def located(suite: str, data_root: Path, *places: str) -> Path:
-    """The first of ``places`` that exists below ``data_root/capability``, or else ``data_root``.
+    """The first of ``places``, such as ``gsm8k/test.jsonl``, below ``data_root/capability``.
 
-    places: paths such as ``gsm8k/test.jsonl``, the preferred first.
-    Raises HoldfastError when none exists, naming the preferred one.
+    Or else below ``data_root``. Raises HoldfastError naming the first if there is none.
     """
     nested = data_root / "capability"
     for folder in (nested, data_root):
@@ -191,11 +191,9 @@ def published(
 ) -> dict[str, Iterable[Placed]]:
     """The rows of a suite, group by group.
 
-    data_root: the folder of the published files, None for the hub. hub: a dataset's name and its
-    configurations, each a group; all if none is given. places: of a file or folder, see
-    :func:`located`. files: the pattern of a folder's files, and the function from a path to its
-    group. columns: the header of tables that have none.
-    Raises HoldfastError if `datasets`, the dataset or the files are missing.
+    hub: a dataset's name and its configurations, each a group; all if none is given. places: of a
+    file or folder, see :func:`located`. files: the pattern of a folder's files, and the function
+    from a path to its group. columns: the header of tables that have none.
     """
     if data_root is None:
         return _from_hub(suite, *hub)
@@ -221,8 +219,7 @@ def problems_of(
     """Every row as a problem, without those for which ``read`` returns None.
 
     groups: rows by language or subject; read: takes the group, the row's number in it (from 0) and
-    the row, and raises an error of ``_DAMAGE`` for a damaged row. Raises HoldfastError naming the
-    place of that row.
+    the row, and raises an error of ``_DAMAGE`` for a damaged row.
     """
     problems = []
     for group, rows in groups.items():
@@ -240,8 +237,7 @@ def problems_of(
 def file_rows(path: Path, columns: Sequence[str] | None = None) -> Iterator[Placed]:
     """The objects of a .json or .jsonl file, or the rows of a .csv or .tsv file, with their places.
 
-    columns: of a table without a header. Raises HoldfastError for a file that cannot be read or is
-    damaged.
+    columns: of a table without a header.
     """
     place = str(path)
     try:
@@ -254,10 +250,10 @@ def file_rows(path: Path, columns: Sequence[str] | None = None) -> Iterator[Plac
                     if line.strip():
                         yield place, json.loads(line)
             else:
-                if path.suffix == ".tsv":  # a question may begin with a quotation mark
-                    reader = csv.DictReader(file, columns, delimiter="\t", quoting=csv.QUOTE_NONE)
-                else:
-                    reader = csv.DictReader(file, columns)
+                # In a .tsv file a question may begin with a quotation mark.
+                tabs = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+                style: dict[str, Any] = tabs if path.suffix == ".tsv" else {}
+                reader = csv.DictReader(file, columns, **style)
                 for row in reader:
                     yield f"{path} line {reader.line_num}", row
     except OSError as error:
@@ -271,13 +267,11 @@ def file_rows(path: Path, columns: Sequence[str] | None = None) -> Iterator[Plac
 def _from_hub(suite: str, name: str, configs: Sequence[str | None]) -> dict[str, Iterable[Placed]]:
     datasets = library()  # outside the try: its error for a missing installation is not wrapped
     reachable = True
+    loaded = {}
     try:
         with hub_or_cache() as reachable:
-            configs = configs or sorted(datasets.get_dataset_config_names(name))
-            loaded = {
-                config: list(datasets.load_dataset(name, config, split="test"))
-                for config in configs
-            }
+            for config in configs or sorted(datasets.get_dataset_config_names(name)):
+                loaded[config] = list(datasets.load_dataset(name, config, split="test"))
     # datasets does not wrap errors of the network, the hub, file formats and Arrow.
     except Exception as error:
         away = "not in the hub's cache, and the hub does not answer"

@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from holdfast.backbone.load import load_backbone
 from holdfast.backbone.model import Backbone
-from holdfast.capability.generation import GSM8K, MATH, MGSM
+from holdfast.capability.generation import GSM8K, MATH, MGSM, GeneratedSuite
 from holdfast.capability.letters import LetterChoice
 from holdfast.capability.problems import Errors
-from holdfast.capability.suite import Problem, Progress, Sample, Suite, score_of, spread
+from holdfast.capability.suite import Problem, Sample, score_of, spread
 from holdfast.capability.text import Text
 from holdfast.core.config import check_same
 from holdfast.core.errors import HoldfastError, did_you_mean
@@ -34,6 +34,11 @@ from holdfast.results.capability import (
     write_result,
 )
 
+# Each has a name, settings as JSON values, items, a check of the model before any writing, and
+# answers, a sample of each item as soon as it is known.
+Suite: TypeAlias = GeneratedSuite | LetterChoice | Text
+# Called with (items done, items in all, a note).
+Progress = Callable[[int, int, str], None]
 # Suite name -> context manager of its progress bar.
 Showing = Callable[[str], AbstractContextManager[Progress]]
 
@@ -42,8 +47,7 @@ Showing = Callable[[str], AbstractContextManager[Progress]]
 class Model:
     """A model to measure. label: its name; directory: where its results go.
 
-    fingerprint: of its weights; after_task: how many tasks it has learned; load: returns the
-    model, ready for evaluation.
+    after_task: how many tasks it has learned; load: returns it, ready for evaluation.
     """
 
     label: str
@@ -97,10 +101,10 @@ def suites(redux_errors: Errors = "drop") -> dict[str, Suite]:
 def questions(
     by_name: Mapping[str, Suite], names: Sequence[str], data_root: Path | None, limit: int | None
 ) -> list[Question]:
-    """Read the items of the named suites, at most ``limit`` of each; None for all.
+    """Read the items of the named suites, at most ``limit`` of each, spread over the groups.
 
-    A limit is spread evenly over the groups. Raises HoldfastError for no name, an unknown one
-    (naming the nearest), and files that are missing, hold no item, or give two items the same id.
+    Raises HoldfastError for no name, an unknown one, and files that are missing, hold no item, or
+    give two items the same id.
     """
     if not names:
         raise HoldfastError(f"--tasks names no suite; known are {', '.join(by_name)}")
@@ -135,9 +139,8 @@ def _items(suite: Suite, data_root: Path | None) -> list[Problem]:
 def measure(model: Model, questions: Sequence[Question], showing: Showing) -> None:
     """Answer the questions without a stored answer and write the scores.
 
-    A process killed at any instant loses the answers of one batch; the same call continues. When
-    all suites are finished, the model is not loaded. Raises HoldfastError, before any question is
-    asked, when the directory holds results with other settings.
+    A process killed at any instant loses the answers of one batch; the same call continues. Raises
+    HoldfastError, before any question is asked, if the directory holds results of other settings.
     """
     place = model.directory
     settings = {
@@ -195,11 +198,7 @@ def _answer(
 
 
 def stored_samples(path: Path) -> dict[str, Sample]:
-    """The samples of a file by id; empty when there is no file.
-
-    A last line without a line feed, left by a killed writer, is cut off. Raises HoldfastError for
-    any other line that is no sample.
-    """
+    """The samples of a file by id; a last line that a killed writer left unfinished is cut off."""
     if not path.exists():
         return {}
     content = read_bytes(path)

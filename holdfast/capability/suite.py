@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from holdfast.results.capability import Score, text_score
 
-if TYPE_CHECKING:
-    from holdfast.backbone.model import Backbone
-
 # One of a suite's settings, so that results with differently opened prompts do not mix.
 OPENING = {"opening": "the replay token where it was trained"}
-
-# Called with (items done, items in all, a note).
-Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True)
@@ -54,26 +47,6 @@ class Sample:
     target: str
     correct: bool
     details: dict[str, Any] = field(default_factory=dict)
-
-
-class Suite(Protocol):
-    """A benchmark: its questions and the evaluation of a model on them."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The suite's own options as JSON values: shots, new tokens and so on."""
-
-    def items(self, data_root: Path | None) -> list[Problem]:
-        """Every item. HoldfastError in one line when the files are missing or damaged."""
-
-    def check(self, backbone: Backbone) -> None:
-        """Raise HoldfastError when this model cannot be measured; called before any writing."""
-
-    def answer(self, backbone: Backbone, items: Sequence[Problem]) -> Iterator[Sample]:
-        """Yield a sample of each item as soon as it is known, in any order."""
 
 
 def score_of(samples: Sequence[Sample]) -> Score:

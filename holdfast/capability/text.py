@@ -12,14 +12,14 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from holdfast.backbone.model import Backbone
 from holdfast.capability.problems import located
 from holdfast.capability.suite import Problem, Sample
 from holdfast.core.errors import HoldfastError
 from holdfast.core.file_checks import regular
-from holdfast.evaluation.text import Passage, everyday_passages, lengths, settings
+from holdfast.evaluation.text import SETTINGS, Passage, everyday_passages, lengths
 
 # Not in the pretraining data of the embedded model; see scripts/pretraining_data.py.
 HELD_OUT_TITLES = ("Silas Marner: The Weaver of Raveloe", "The Warden")
@@ -34,10 +34,7 @@ class Text:
     """A suite of texts; a sample's details hold its bits, bytes and tokens."""
 
     name: Literal["text", "corpus"] = "text"
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return settings()
+    settings: ClassVar[dict[str, Any]] = SETTINGS
 
     def items(self, data_root: Path | None) -> list[Problem]:
         if self.name == "text":

@@ -39,7 +39,7 @@ def test_task_files_stop_where_our_decoding_stops(suite: GeneratedSuite) -> None
             "do_sample": False,
             "repetition_penalty": 1.0,
         }
-        assert task["process_results"].endswith(f".tasks.{suite.kind}")
+        assert task["process_results"].endswith(f".harness.{suite.kind}")
     for group in (task for task in tasks if "group" in task):
         assert sorted(group["task"]) == sorted(task["task"] for task in single)
 
@@ -49,8 +49,6 @@ def evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[
     lm_eval = pytest.importorskip("lm_eval", reason="needs lm-eval")
     from lm_eval.models.huggingface import HFLM
     from lm_eval.tasks import TaskManager
-
-    from holdfast.capability.harness import tasks
 
     write_problems(tmp_path)
     backbone = solver()
@@ -71,7 +69,7 @@ def evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[
         gen_kwargs={"max_gen_toks": NEW_TOKENS},
         bootstrap_iters=0,
     )
-    tasks.checker().close()
+    harness.checker().close()
 
 
 @pytest.mark.filterwarnings("ignore")  # of the harness and what it imports
@@ -96,9 +94,7 @@ def test_the_harness_says_and_scores_what_we_do(tmp_path: Path, evaluated: dict[
 
 
 def test_the_harness_is_given_the_whole_prompt(tmp_path: Path) -> None:
-    from holdfast.capability.harness import tasks
-
     write_problems(tmp_path)
-    (row, *_) = tasks.mgsm(data_root=str(tmp_path), language="de", version=1.0)["test"]
+    (row, *_) = harness.mgsm(data_root=str(tmp_path), language="de", version=1.0)["test"]
     assert row["prompt"] == few_shot("mgsm", "de").prompt("6 * 200?", 4)
     assert (row["target"], row["language"]) == ("1200", "de")
