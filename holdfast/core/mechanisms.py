@@ -66,6 +66,11 @@ def tag_of(name: str) -> str:
     return name.partition(" ")[0]
 
 
+def has(name: str, mechanism: str) -> bool:
+    """Whether a method's name, with or without settings, contains a mechanism."""
+    return f"_{mechanism}_" in f"_{tag_of(name)}_"
+
+
 def settings_of(name: str) -> list[str]:
     """The settings in a method's name: ``optim.lr=0.001`` of ``merge optim.lr=0.001``."""
     return _SETTING.findall(name)

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from itertools import cycle
 from typing import NamedTuple
 
-from holdfast.analysis.composition import has
 from holdfast.core.mechanisms import (
     ALLOCATIONS,
     ANCHORS,
     BY_TAG,
     SHARED,
     VANILLA,
+    has,
     settings_of,
     tag_of,
 )

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.analysis.composition import compositions
+from experiments.paper.analysis.factorial import compositions
 from holdfast.core.config import FORMAT, sha256_of
 from holdfast.results.items import write_row
 from holdfast.results.matrix import HEADER

@@ -14,7 +14,7 @@ from holdfast.analysis.uncertainty import interval, ratio_draws
 from holdfast.capability.suite import Sample, score_of
 from holdfast.report import plot_capability
 from holdfast.report.figures import study_figures
-from holdfast.report.page import render
+from holdfast.report.pages import render
 from holdfast.results.capability import Score, boundary_directory, text_score, write_result
 from tests.analysis.synthetic import change, write_suite, write_trajectory
 

@@ -10,11 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
+from experiments.paper.analysis.factorial import compositions
 from experiments.paper.figures.bar_labels import ALLOCATION_COLOURS
 from experiments.paper.figures.build_up_path import plot_build_up
 from experiments.paper.figures.composition_grid import plot_compositions
 from experiments.paper.figures.search_bars import plot_search
-from holdfast.analysis.composition import compositions
 from holdfast.core.errors import HoldfastError
 from tests.report.drawn import assert_readable
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.analysis.composition import compositions
+from experiments.paper.analysis.factorial import compositions
 from holdfast.analysis.study import Study
-from holdfast.report.page import render
+from holdfast.report.pages import render
 from tests.report.page_study import fading, study_of
 
 

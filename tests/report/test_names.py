@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.analysis.composition import compositions
+from experiments.paper.analysis.factorial import compositions
 from holdfast.report.names import dataset_name, datasets_in_order, looks, mechanisms, method_name
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pandas as pd
 
 from experiments.paper.analysis.replicates import by_dataset, replicates
-from holdfast.analysis.composition import has
 from holdfast.core.errors import HoldfastError
-from holdfast.core.mechanisms import ALLOCATIONS, tag_of
+from holdfast.core.mechanisms import ALLOCATIONS, has, tag_of
 from holdfast.results.metrics import DECIMALS
 
 _GROWING = tuple(rule for rule in ALLOCATIONS if rule != "merge")

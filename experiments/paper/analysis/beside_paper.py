@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import pandas as pd
 
 from experiments.paper.analysis.compare import beside_interval
+from experiments.paper.analysis.factorial import FACTORS, compositions
 from experiments.paper.published import DATASETS, dataset_table, paper_table
-from holdfast.analysis.composition import FACTORS, compositions
 from holdfast.core.mechanisms import VANILLA
 
 OURS = "si_sd_replay_merge"  # "our method" of the paper's fig:survival

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from experiments.paper.analysis.factorial import FACTORS, composition
 from experiments.paper.analysis.replicates import by_dataset, replicates
-from holdfast.analysis.composition import FACTORS, composition
 from holdfast.results.metrics import DECIMALS
 
 

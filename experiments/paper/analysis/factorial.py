@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,9 +15,27 @@ import pandas as pd
 from scipy import stats
 
 from experiments.paper.analysis.replicates import by_dataset, one_dataset, replicates
-from holdfast.analysis.composition import FACTORS, composition, compositions
-from holdfast.core.mechanisms import VANILLA
+from holdfast.core.mechanisms import ALLOCATIONS, ANCHORS, VANILLA
 from holdfast.results.metrics import DECIMALS
+
+FACTORS = ("si", "sd", "replay", "merge")  # of the paper's 2^4 factorial, sec:results
+
+
+def composition(present: Collection[str]) -> str:
+    """The canonical tag of some mechanisms, in any order; ``vanilla`` for none."""
+    return "_".join(name for name in (*ANCHORS, *ALLOCATIONS) if name in present) or VANILLA
+
+
+def compositions(factors: Sequence[str] = FACTORS) -> dict[str, tuple[bool, ...]]:
+    """The 2^k tags of a full factorial, each with the level of every factor, in ``factors``' order.
+
+    In standard order: the first factor changes fastest, ``vanilla`` comes first.
+    """
+    tags = {}
+    for reversed_levels in itertools.product((False, True), repeat=len(factors)):
+        levels = reversed_levels[::-1]
+        tags[composition(list(itertools.compress(factors, levels)))] = levels
+    return tags
 
 
 @dataclass(frozen=True)

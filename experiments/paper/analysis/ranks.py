@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from experiments.paper.analysis.factorial import compositions
 from experiments.paper.analysis.replicates import by_dataset, replicates
-from holdfast.analysis.composition import compositions
 from holdfast.core.errors import HoldfastError
 from holdfast.core.mechanisms import tag_of
 from holdfast.results.metrics import DECIMALS

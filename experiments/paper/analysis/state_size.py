@@ -10,10 +10,9 @@ from pathlib import Path
 import pandas as pd
 from safetensors import SafetensorError, safe_open
 
-from holdfast.analysis.composition import has
 from holdfast.analysis.study import final_runs
 from holdfast.core.file_checks import regular
-from holdfast.core.mechanisms import VANILLA
+from holdfast.core.mechanisms import VANILLA, has
 
 BYTES = 4  # per scalar: factors, anchors' state and masters of merged matrices are float32
 

@@ -11,7 +11,14 @@ from experiments.paper.analysis.acquisition import acquisition
 from experiments.paper.analysis.allocation_swap import allocation_swap
 from experiments.paper.analysis.build_up import build_up
 from experiments.paper.analysis.controls import controls, datasets
-from experiments.paper.analysis.factorial import Factorial, effect_contrasts, factorial, synergy
+from experiments.paper.analysis.factorial import (
+    FACTORS,
+    Factorial,
+    compositions,
+    effect_contrasts,
+    factorial,
+    synergy,
+)
 from experiments.paper.analysis.percentiles import percentile_bars
 from experiments.paper.analysis.ranks import ranks
 from experiments.paper.analysis.replicates import one_dataset
@@ -19,12 +26,11 @@ from experiments.paper.analysis.search_transfer import search_transfer, selectio
 from experiments.paper.analysis.state_size import state_size
 from experiments.paper.analysis.temperature import spread_groups, temperature_control
 from holdfast.analysis import tables as of_any_study
-from holdfast.analysis.composition import FACTORS, compositions, has
 from holdfast.analysis.study import Study, at_horizon
 from holdfast.analysis.tables import ONE_SEED, StudyPart, Table
 from holdfast.analysis.uncertainty import bounds, by_seed, contrasted
 from holdfast.core.errors import HoldfastError
-from holdfast.core.mechanisms import VANILLA, tag_of
+from holdfast.core.mechanisms import VANILLA, has, tag_of
 
 _NO_SEARCH = "no search"
 

@@ -29,8 +29,7 @@ def plot_build_up(path: pd.DataFrame) -> Figure:
     for axes, dataset in zip(panels, datasets, strict=True):
         _draw(axes, path[path["dataset"] == dataset].sort_values("step"))
         style.title(axes, names.dataset_name(dataset))
-        if style.leads_its_row(axes):
-            axes.set_ylabel("Final")
+        style.label_row(axes, "Final")
     highest = float((path["final"] + path["final_sd"].fillna(0)).max())
     for axes in panels:
         style.share_axis(axes, highest)

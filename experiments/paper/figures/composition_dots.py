@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from matplotlib.axes import Axes
 
-from holdfast.analysis.composition import FACTORS
+from experiments.paper.analysis.factorial import FACTORS
 from holdfast.core.mechanisms import ALLOCATIONS, ANCHORS, BY_TAG, SHARED, settings_of
 from holdfast.report import names
 

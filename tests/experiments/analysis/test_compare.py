@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 from experiments.paper.analysis.compare import compare
+from experiments.paper.analysis.factorial import compositions
 from experiments.paper.published import DATASETS, paper_cells
-from holdfast.analysis.composition import compositions
 from holdfast.core.errors import HoldfastError
 
 from .tables import cells, everything_published, published, without

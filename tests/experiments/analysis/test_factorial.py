@@ -13,9 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from experiments.paper.analysis.factorial import effect_contrasts, factorial, synergy
+from experiments.paper.analysis.factorial import (
+    FACTORS,
+    composition,
+    compositions,
+    effect_contrasts,
+    factorial,
+    synergy,
+)
 from experiments.paper.analysis.tables import analyse
-from holdfast.analysis.composition import FACTORS, composition, compositions
 from holdfast.analysis.study import read_study
 from holdfast.core.errors import HoldfastError
 from tests.analysis.synthetic import FACTORIAL, write_suite

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from experiments.paper import published as paper_tables
+from experiments.paper.analysis.factorial import compositions
 from experiments.paper.published import (
     DATASETS,
     LABELS,
@@ -16,7 +17,6 @@ from experiments.paper.published import (
     paper_cells,
     paper_table,
 )
-from holdfast.analysis.composition import compositions
 from holdfast.analysis.configurations import configurations
 
 from .tables import published, published_runs

@@ -6,11 +6,10 @@ import itertools
 
 import pytest
 
+from experiments.paper.analysis.factorial import FACTORS, composition, compositions
 from holdfast.allocation import ALLOCATIONS as RULES
-from holdfast.analysis.composition import FACTORS, composition, compositions, has
 from holdfast.anchors import ANCHORS as LEARNED
-from holdfast.core.errors import HoldfastError
-from holdfast.core.mechanisms import ALLOCATIONS, ANCHORS
+from holdfast.core.mechanisms import ALLOCATIONS, ANCHORS, has
 from holdfast.learning.method import parse_method
 
 
@@ -28,17 +27,6 @@ def test_a_tag_is_the_learners_and_reads_back(rule: str) -> None:
             tag = composition(sorted(present, reverse=True))
             assert parse_method(tag).tag == tag
             assert {name for name in (*ANCHORS, *ALLOCATIONS) if has(tag, name)} == present
-
-
-def test_unknown_and_conflicting_mechanisms_are_refused() -> None:
-    with pytest.raises(
-        HoldfastError, match='"ewc" is no mechanism; known: si, online_ewc, kfac, pairs, sd'
-    ):
-        composition(["ewc", "si"])
-    with pytest.raises(HoldfastError, match="merge and osrm are both allocation rules"):
-        composition(["osrm", "merge"])
-    with pytest.raises(HoldfastError, match="sd is named twice"):
-        compositions(["sd", "merge", "sd"])
 
 
 def test_the_factorial_has_every_composition_once_with_its_levels() -> None:
