@@ -34,17 +34,15 @@ class _Measured(NamedTuple):
 def capability(cells: pd.DataFrame) -> pd.DataFrame:
     """Each suite's value after each task, mean over seeds, and its change from the backbone's.
 
-    cells: of a study; used are those that :func:`holdfast.analysis.study.final_runs` chooses.
-    Gives ``dataset``, ``method``, ``after_task``, ``suite``, ``unit`` (``share`` of items that are
-    correct, or ``bits per byte`` of a suite of text, where less is better), ``value``,
-    ``value_sd`` (n - 1, NaN for one seed), ``value_low`` and ``value_high`` (95% interval),
-    ``seeds`` (how many were measured), ``before`` (value of the unmodified backbone, NaN if not
-    measured), ``change``, ``low`` and ``high`` (its 95% interval), ``drawn`` (what was resampled
-    for it, see :func:`bounds`) and ``items`` (number of items of one seed).
+    Of the :func:`holdfast.analysis.study.final_runs`: ``dataset``, ``method``, ``after_task``,
+    ``suite``, ``unit`` (``share`` of items that are correct, or ``bits per byte`` of text, where
+    less is better), ``value``, ``value_sd`` (n - 1, NaN for one seed), ``value_low`` and
+    ``value_high`` (95% interval), ``seeds`` (how many were measured), ``before`` (value of the
+    unmodified backbone, NaN if not measured), ``change``, ``low`` and ``high`` (its 95% interval),
+    ``drawn`` (what was resampled for it, see :func:`bounds`) and ``items`` (of one seed).
     The suite ``average`` is the unweighted mean of the paper's four benchmarks, over the seeds that
     were asked all four. The table is empty if nothing was measured after a task.
-    Raises HoldfastError for seeds that were asked different questions, for a damaged result, and
-    for a method and seed that occur twice.
+    Raises HoldfastError for seeds that were asked different questions and for a damaged result.
     Source: app:res-capability, fig:capability.
     """
     records: list[dict[str, Any]] = []

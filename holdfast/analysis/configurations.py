@@ -7,36 +7,30 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pandas as pd
 
-from holdfast.analysis.composition import has
 from holdfast.analysis.study import Study, final_runs
+from holdfast.core.mechanisms import has
 from holdfast.results import retention_by_age
-from holdfast.results.metrics import halving_age
-
-SPREAD = ("final", "diag", "forget", "w10", "w50")
+from holdfast.results.metrics import MEANS, halving_age
 
 
 def configurations(cells: pd.DataFrame) -> pd.DataFrame:
     """Mean and standard deviation (n - 1) over seeds of every method's metrics, as shares.
 
-    cells: of a study; used are those that :func:`holdfast.analysis.study.final_runs` chooses.
-    Gives one row per data set and method, each data set's highest Final first:
-    ``dataset``, ``method``, ``horizon``, ``seeds`` (how many), ``final``, ``final_sd``, likewise
-    ``diag``, ``forget``, ``w10`` and ``w50``, and the mean ``half_life`` in tasks. NaN if a
-    seed's value is not defined, and for the deviation of one seed.
-    Raises HoldfastError for a method and seed that occur twice.
-    Source: app:res-all-configs.
+    One row per data set and method of the :func:`holdfast.analysis.study.final_runs`, each data
+    set's highest Final first: ``dataset``, ``method``, ``horizon``, ``seeds`` (how many),
+    ``final``, ``final_sd``, likewise ``diag``, ``forget``, ``w10`` and ``w50``, and the mean
+    ``half_life`` in tasks. NaN if a seed's value is not defined, and for the deviation of one seed.
     """
     runs = final_runs(cells)
     groups = runs.groupby(["dataset", "method"], sort=False)
     table = groups.agg(horizon=("horizon", "first"), seeds=("seed", "size"))
-    for metric in (*SPREAD, "half_life"):
+    for metric in (*MEANS, "half_life"):
         # A mean over only the seeds with a defined value would not be comparable.
         whole = groups[metric].count() == table["seeds"]
         table[metric] = groups[metric].mean().where(whole)
-        if metric in SPREAD:
+        if metric in MEANS:
             table[f"{metric}_sd"] = groups[metric].std().where(whole)
     table = table.reset_index().sort_values(["final", "method"], ascending=[False, True])
     # Data sets in the order of the cells; a stable sort keeps each one's best method first.
@@ -49,13 +43,9 @@ def configurations(cells: pd.DataFrame) -> pd.DataFrame:
 def seed_spread(cells: pd.DataFrame) -> pd.DataFrame:
     """The standard deviation of Final over seeds, for methods with and without a data anchor.
 
-    cells: of a study; used are those that :func:`holdfast.analysis.study.final_runs` chooses.
-    Methods with one seed are left out.
-    Gives ``dataset``, ``method``, ``data_anchor``, ``final``, ``final_sd`` (n - 1) and ``seeds``
-    (how many have a Final), by data set, methods with a data anchor first, then by deviation, the
-    largest first.
-    Raises HoldfastError for a method and seed that occur twice.
-    Source: app:res-seeds.
+    Of the :func:`holdfast.analysis.study.final_runs`, without methods of one seed: ``dataset``,
+    ``method``, ``data_anchor``, ``final``, ``final_sd`` (n - 1) and ``seeds`` (how many have a
+    Final), by data set, methods with a data anchor first, then the largest deviation.
     """
     groups = final_runs(cells).groupby(["dataset", "method"], sort=False)["final"]
     table = groups.agg(final="mean", final_sd="std", seeds="count").reset_index()
@@ -66,33 +56,26 @@ def seed_spread(cells: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-_COLUMNS = ("dataset", "method", "candidate", "seed", "age", "retention")
-
-
 def curves(study: Study) -> pd.DataFrame:
     """R(a) of every run that :func:`holdfast.analysis.study.final_runs` chooses.
 
     Gives ``dataset``, ``method``, ``candidate``, ``seed``, ``age`` (tasks learned since, from 0 to
     horizon - 1) and ``retention`` (share; NaN for an unobserved age).
-    Raises HoldfastError for a method and seed that occur twice.
-    Source: sec:res-time.
     """
-    parts = []
-    for row in final_runs(study.cells).to_dict("records"):
-        retention = retention_by_age(study.matrices[row["path"]])
-        values = {name: row[name] for name in _COLUMNS[:4]}
-        parts.append(
-            pd.DataFrame(values | {"age": np.arange(len(retention)), "retention": retention})
-        )
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=list(_COLUMNS))
+    keys = ["dataset", "method", "candidate", "seed"]
+    rows = [
+        (*(run[key] for key in keys), age, retention)
+        for run in final_runs(study.cells).to_dict("records")
+        for age, retention in enumerate(retention_by_age(study.matrices[run["path"]]))
+    ]
+    return pd.DataFrame(rows, columns=[*keys, "age", "retention"])
 
 
 def bands(curves: pd.DataFrame) -> pd.DataFrame:
-    """The mean curve of every method and its range over seeds.
+    """The mean of every method's :func:`curves` and its range over seeds.
 
-    curves: of :func:`curves`. Gives ``dataset``, ``method``, ``age``, ``mean``, ``lowest`` and
-    ``highest`` (over seeds) and ``seeds``. Values are NaN at an age that a seed did not observe.
-    Source: fig:survival.
+    Gives ``dataset``, ``method``, ``age``, ``mean``, ``lowest`` and ``highest`` (over seeds) and
+    ``seeds``. Values are NaN at an age that a seed did not observe.
     """
     groups = curves.groupby(["dataset", "method", "age"], sort=False)["retention"]
     table = groups.agg(mean="mean", lowest="min", highest="max")
@@ -101,21 +84,16 @@ def bands(curves: pd.DataFrame) -> pd.DataFrame:
 
 
 def half_lives(bands: pd.DataFrame) -> pd.DataFrame:
-    """The age at which each mean curve has fallen below half of its start.
+    """The age at which each mean curve of :func:`bands` has fallen below half of its start.
 
-    bands: of :func:`bands`. Gives ``dataset``, ``method``, ``half_life`` (the first age with
-    R(a) < R(0) / 2, in tasks; NaN if the curve does not fall so far or an unobserved age comes
-    first), ``retention`` (the mean at that age) and ``ages`` (how many ages the curve has: a curve
-    that does not halve has a half-life of more than ``ages - 1``).
-    Source: sec:res-time.
+    Gives ``dataset``, ``method``, ``half_life`` (the first age with R(a) < R(0) / 2, in tasks; NaN
+    if the curve does not fall so far or an unobserved age comes first), ``retention`` (the mean at
+    that age) and ``ages`` (a curve that does not halve has a half-life of more than ``ages - 1``).
     """
     keys = ["dataset", "method"]
     rows: list[tuple[object, ...]] = []
     for key, curve in bands.sort_values("age", kind="stable").groupby(keys, sort=False):
-        mean = curve["mean"].to_numpy(dtype=float)
-        life = retention = math.nan
-        place = halving_age(mean)
-        if place is not None:
-            life, retention = float(curve["age"].iloc[place]), float(mean[place])
-        rows.append((*key, life, retention, len(curve)))
+        place = halving_age(curve["mean"].to_numpy(dtype=float))
+        life = (math.nan, math.nan) if place is None else curve[["age", "mean"]].iloc[place]
+        rows.append((*key, *map(float, life), len(curve)))
     return pd.DataFrame(rows, columns=[*keys, "half_life", "retention", "ages"])

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import pandas as pd
@@ -49,31 +50,21 @@ class Items:
         ``age``, ``recalled``, ``question``, ``answer``, ``length`` (characters of both) and
         ``rehearsed`` (samples up to after_task that ask its question; <NA> if none were kept).
         """
-        observations = [
-            (after, on, verdicts)
+        rows = [
+            (after, on, number, after - on, recalled, item.question, item.answer)
             for after, row in self.rows.items()
             for on, verdicts in row.items()
+            for number, (item, recalled) in enumerate(
+                zip(self.stream.tasks[on - 1].items, verdicts, strict=True), start=1
+            )
         ]
-        sizes = [len(verdicts) for _, _, verdicts in observations]
-        after_task = np.repeat([after for after, _, _ in observations], sizes).astype(np.int64)
-        on_task = np.repeat([on for _, on, _ in observations], sizes).astype(np.int64)
-        facts = [item for _, on, _ in observations for item in self.stream.tasks[on - 1].items]
-        frame = pd.DataFrame(
-            {
-                "after_task": after_task,
-                "on_task": on_task,
-                "item": [number for size in sizes for number in range(1, size + 1)],
-                "age": after_task - on_task,
-                "recalled": [recalled for _, _, verdicts in observations for recalled in verdicts],
-                "question": [item.question for item in facts],
-                "answer": [item.answer for item in facts],
-                "length": [len(item.question) + len(item.answer) for item in facts],
-            }
-        )
-        if not (self.samples and observations):
-            return frame.assign(rehearsed=pd.array([pd.NA] * len(frame), dtype="Int64"))
-        so_far = {task: counts.cumsum(axis=1) for task, counts in self.rehearsals().items()}
-        counted = np.concatenate([so_far[on][:, after] for after, on, _ in observations])
+        columns = ["after_task", "on_task", "item", "age", "recalled", "question", "answer"]
+        frame = pd.DataFrame(rows, columns=columns)
+        frame["length"] = frame["question"].str.len() + frame["answer"].str.len()
+        counted = [pd.NA] * len(rows)
+        if self.samples:
+            so_far = {task: counts.cumsum(axis=1) for task, counts in self.rehearsals().items()}
+            counted = [so_far[on][item - 1, after] for after, on, item, *_ in rows]
         return frame.assign(rehearsed=pd.array(counted, dtype="Int64"))
 
     def rehearsals(self) -> dict[int, NDArray[np.int64]]:
@@ -180,23 +171,16 @@ def item_histories(frame: pd.DataFrame) -> pd.DataFrame:
     life: a 1 or a 0 for each row that asked it; lost_after: the first row after its last recall,
     <NA> if the last row recalls it or none does. Items lost at the youngest age come first.
     """
+    keys = ["on_task", "item", "question", "answer"]
     rows = []
-    for (task, number), part in frame.groupby(["on_task", "item"], sort=True):
-        part = part.sort_values("after_task")
+    for key, part in frame.sort_values("after_task").groupby(keys, sort=True):
         life = "".join("01"[recalled] for recalled in part["recalled"])
         last = life.rfind("1")
         lost = 0 <= last < len(life) - 1
-        rows.append(
-            {
-                "on_task": task,
-                "item": number,
-                "question": part["question"].iloc[0],
-                "answer": part["answer"].iloc[0],
-                "life": life,
-                "lost_after": part["after_task"].iloc[last + 1] if lost else pd.NA,
-            }
-        )
-    table = pd.DataFrame(rows).astype({"lost_after": "Int64"})
+        rows.append((*key, life, part["after_task"].iloc[last + 1] if lost else pd.NA))
+    table = pd.DataFrame(rows, columns=[*keys, "life", "lost_after"]).astype(
+        {"lost_after": "Int64"}
+    )
     order = (table["lost_after"] - table["on_task"]).sort_values(kind="stable").index
     return table.loc[order].reset_index(drop=True)
 
@@ -232,9 +216,11 @@ def sampled(items: Items) -> pd.DataFrame:
     """
     facts = _LearnedItems(items)
     rows = []
-    for task, texts in ((task, texts) for task, texts in items.samples.items() if texts):
+    for task, texts in items.samples.items():
+        if not texts:
+            continue
         kinds: Counter[str] = Counter()
-        questions, ages = set(), []
+        questions, newest = set(), []
         for text in texts:
             question = items.template.asked(text)
             learned = facts.before(task, question)
@@ -245,18 +231,12 @@ def sampled(items: Items) -> pd.DataFrame:
             number, whole = learned
             right = text.strip().startswith(whole)
             kinds["right" if right else "chimeras"] += 1
-            ages += [task - 1 - number] if right else []
+            if right:
+                newest.append(task - 1 - number < (task - 1) / 4)
         learnable = facts.count(task)
-        newest = [age < (task - 1) / 4 for age in ages]
-        rows.append(
-            {
-                "task": task,
-                "samples": len(texts),
-                **{kind: kinds[kind] / len(texts) for kind in _KINDS},
-                "distinct": len(questions) / learnable if learnable else math.nan,
-                "newest": sum(newest) / len(newest) if newest else math.nan,
-            }
-        )
+        shares = [kinds[kind] / len(texts) for kind in _KINDS]
+        distinct = len(questions) / learnable if learnable else math.nan
+        rows.append((task, len(texts), *shares, distinct, fmean(newest) if newest else math.nan))
     return pd.DataFrame(rows, columns=["task", "samples", *_KINDS, "distinct", "newest"])
 
 
@@ -275,10 +255,10 @@ def rehearsed_tasks(items: Items) -> pd.DataFrame:
 
 
 def rehearsed_ages(tasks: pd.DataFrame) -> pd.DataFrame:
-    """The mean share of samples that asks a task of each age, over tasks and seeds.
+    """The mean share of samples that asks a task of each age, over :func:`rehearsed_tasks`.
 
-    tasks: of :func:`rehearsed_tasks`, of one seed or several. Gives ``age`` (0 for the task learned
-    last before the samples were drawn), ``share`` and ``observed`` (how many).
+    Gives ``age`` (0 for the task learned last before the samples were drawn), ``share`` and
+    ``observed`` (how many).
     """
     age = (tasks["task"] - 1 - tasks["on_task"]).rename("age")
     return tasks.groupby(age)["share"].agg(share="mean", observed="size").reset_index()
@@ -287,9 +267,9 @@ def rehearsed_ages(tasks: pd.DataFrame) -> pd.DataFrame:
 def recall_groups(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
     """Recall of one method's items over its seeds, by age, length and rehearsal.
 
-    frames: of :meth:`Items.to_frame`, one per seed. Gives ``by`` (age, in all rows; length and
-    rehearsed, in the last row), ``group`` (its range: tasks learned since, characters, samples that
-    asked the item), ``recalled`` (share) and ``observed`` (how many).
+    Gives ``by`` (age, in all rows; length and rehearsed, in the last row), ``group`` (its range:
+    tasks learned since, characters, samples that asked the item), ``recalled`` (share) and
+    ``observed`` (how many).
     """
     frame = pd.concat(frames, ignore_index=True)
     if frame.empty:
@@ -302,24 +282,13 @@ def recall_groups(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat([table for table in tables if len(table)], ignore_index=True)
 
 
-@dataclass(frozen=True)
-class ItemTables:
-    """items: :func:`recall_groups` of each method; samples: :func:`sampled` of each run;
-    samples_by_age: :func:`rehearsed_ages` of each method.
-
-    In the first and the last, ``seeds`` is the number of runs that kept the data. A table is empty
-    if no run did.
-    """
-
-    items: pd.DataFrame
-    samples: pd.DataFrame
-    samples_by_age: pd.DataFrame
-
-
-def item_tables(runs: pd.DataFrame) -> ItemTables:
+def item_tables(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """The tables of some runs, each read at its ``horizon`` in ``runs``.
 
-    runs: rows of a study's cells, one data set. The method with the highest Final comes first.
+    runs: rows of a study's cells, one data set. Gives ``items``, :func:`recall_groups` of each
+    method, ``samples``, :func:`sampled` of each run, and ``samples_by_age``, :func:`rehearsed_ages`
+    of each method, with the method of the highest Final first; ``seeds`` is the number of runs that
+    kept the data. A table is empty if no run did.
     Raises HoldfastError as :func:`read_items` does.
     """
     groups, samples, ages = [], [], []
@@ -342,11 +311,11 @@ def item_tables(runs: pd.DataFrame) -> ItemTables:
         if tasks:
             table = rehearsed_ages(pd.concat(tasks, ignore_index=True))
             ages.append(_with_columns(table, **columns, seeds=len(tasks)))
-    tables = (
-        pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
-        for parts in (groups, samples, ages)
-    )
-    return ItemTables(*tables)
+    parts = {"items": groups, "samples": samples, "samples_by_age": ages}
+    return {
+        name: pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+        for name, tables in parts.items()
+    }
 
 
 def _with_columns(table: pd.DataFrame, **values: object) -> pd.DataFrame:

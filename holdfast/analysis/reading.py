@@ -85,18 +85,18 @@ class StudyContents:
         candidate: its name in a search. A trajectory of a suite and a search gets a row for each.
         """
         place = path.resolve()
-        if place in self.rows_by_path:
-            row = self.rows_by_path[place]
-            if candidate is None or not row:
-                return row
-            row = dict(row)
-        else:
+        row = self.rows_by_path.get(place)
+        if row is None:
             row = {}
             try:
                 row, self.matrices[str(path)] = _read(path, self.missing)
             except HoldfastError as error:
                 self.missing.append(str(error))
             self.rows_by_path[place] = row
+        elif candidate is None:
+            return row
+        else:
+            row = dict(row)
         if row:
             row |= {"study": str(study), "candidate": candidate or row["method"]}
             row["searched"] = candidate is not None

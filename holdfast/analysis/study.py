@@ -60,9 +60,8 @@ def read_study(*directories: Path | str, where: Mapping[str, Any] | None = None)
 
     directories: each a trajectory, a suite or a search, a store of trajectories, or a folder that
     holds some of these, two levels deep at most. Where the store of a study has moved, give
-    that store too. Metrics are computed from the matrices, not read from ``metrics.json``.
-    where: dotted settings, such as ``{"optim.lr": 0.001}``; only runs that have them are read, and
-    runs of methods that do not use them.
+    that store too. where: dotted settings, such as ``{"optim.lr": 0.001}``; only runs that have
+    them are read, and runs of methods that do not use them.
     Raises HoldfastError when there is no trajectory and no search at all, and for a setting that no
     run has.
     """
@@ -235,9 +234,8 @@ def aligned(
 ) -> tuple[pd.DataFrame, dict[str, RecallMatrix], list[str]]:
     """Cut every run that went further than its data set's horizon back to that horizon.
 
-    cells, matrices: of a :class:`holdfast.analysis.study.Study`. Returns changed copies of both,
-    and lines that name the runs. The rows of searches stay as they are; so does a run that was not
-    evaluated at that horizon, which a line names too.
+    Returns changed copies of both, and lines that name the runs. The rows of searches stay as they
+    are; so does a run that was not evaluated at that horizon, which a line names too.
     """
     cells, matrices, lines = cells.copy(), dict(matrices), []
     for dataset, part in in_report_order(cells).groupby("dataset", sort=False):

@@ -13,7 +13,7 @@ from pandas.api.types import is_numeric_dtype
 
 from holdfast.analysis.capability import capability
 from holdfast.analysis.configurations import bands, configurations, curves, half_lives, seed_spread
-from holdfast.analysis.items import ItemTables, item_tables
+from holdfast.analysis.items import item_tables
 from holdfast.analysis.study import Study, at_horizon
 from holdfast.analysis.uncertainty import HALF_LIFE, differences, means
 from holdfast.core.errors import HoldfastError, did_you_mean
@@ -69,7 +69,7 @@ class StudyPart:
         return bands(curves(self.study))
 
     @cached_property
-    def by_item(self) -> ItemTables:
+    def by_item(self) -> dict[str, pd.DataFrame]:
         """What the runs kept of their items and samples."""
         return item_tables(self.runs)
 
@@ -123,9 +123,9 @@ TABLES = (
     ),
     Table("survival", lambda part: part.survival),
     Table("half_lives", lambda part: part.half_lives),
-    Table("items", lambda part: part.by_item.items, _NO_ITEMS),
-    Table("samples", lambda part: part.by_item.samples, _NO_SAMPLES),
-    Table("samples_by_age", lambda part: part.by_item.samples_by_age, _NO_SAMPLES),
+    Table("items", lambda part: part.by_item["items"], _NO_ITEMS),
+    Table("samples", lambda part: part.by_item["samples"], _NO_SAMPLES),
+    Table("samples_by_age", lambda part: part.by_item["samples_by_age"], _NO_SAMPLES),
 )
 
 

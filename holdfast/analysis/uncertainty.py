@@ -18,10 +18,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from holdfast.analysis.configurations import SPREAD
 from holdfast.analysis.study import Study, final_runs
 from holdfast.results import RecallMatrix
-from holdfast.results.metrics import TIE, terms
+from holdfast.results.metrics import MEANS, TIE, terms
 
 DRAWS = 4000
 LEVEL = 0.95
@@ -30,9 +29,8 @@ LEVEL = 0.95
 def interval(values: NDArray[np.float64]) -> tuple[float, float]:
     """The 95% percentile interval of the mean of values [seeds, tasks].
 
-    4,000 draws of seeds and of tasks, with replacement; values of one shape have the same draws.
-    The interval is rather too wide if values vary mostly by task and by chance, and too narrow if
-    they vary mostly by seed and seeds are few (docs/analysis.md).
+    Values of one shape have the same draws. The interval is rather too wide if values vary mostly
+    by task and by chance, and too narrow if by seed and seeds are few (docs/analysis.md).
     """
     seeds, tasks = draws(*values.shape)
     return percentiles(((seeds @ values) * tasks).sum(axis=1))
@@ -60,10 +58,10 @@ def ratio_draws(
     """In each draw of seeds and items, the items' summed values over their summed weights: [draws].
 
     values: [seeds, items], averaged over seeds; weights: [items]; number: each number has its own
-    draws of items, and all have the same draws of seeds. Equal items are drawn as one group, which
-    has the same distribution.
+    draws of items, and all have the same draws of seeds.
     """
     seeds, items = values.shape
+    # Equal items are drawn as one group, which has the same distribution.
     groups, counts = np.unique(np.vstack([values, weights]), axis=1, return_counts=True)
     by_seed, _ = draws(seeds, 1)
     random = np.random.default_rng([seeds, items, number])
@@ -83,12 +81,11 @@ def means(study: Study) -> pd.DataFrame:
     mean curve, in tasks), ``value``, ``low`` and ``high`` (95%, as :func:`interval`;
     NaN with fewer than two seeds) and ``seeds``. NaN if a seed's value is not defined, and for a
     half-life or a bound beyond the horizon.
-    Raises HoldfastError for a method and seed that occur twice.
     """
     rows: list[tuple[object, ...]] = []
     for dataset, part in final_runs(study.cells).groupby("dataset", sort=False):
         seeds = part["method"].value_counts()
-        for metric in SPREAD:  # means over tasks
+        for metric in MEANS:
             values = by_seed(part, study.matrices, metric)
             for method in dict.fromkeys(part["method"]):
                 per_seed = np.array(list(values.get(method, {}).values()))
@@ -113,12 +110,11 @@ def differences(study: Study) -> pd.DataFrame:
     ``high`` (95%, as :func:`interval`), ``noise`` (whether these enclose 0) and ``seeds``. A pair
     without two common seeds has no row. A half-life beyond the horizon counts as the horizon, so
     the difference is a lower bound; a pair with both beyond the horizon has no row.
-    Raises HoldfastError for a method and seed that occur twice.
     """
     rows: list[tuple[object, ...]] = []
     for dataset, part in final_runs(study.cells).groupby("dataset", sort=False):
         pairs: list[tuple[str, str, str, float, float, float, int]] = []
-        for metric in SPREAD:  # means over tasks
+        for metric in MEANS:
             values = by_seed(part, study.matrices, metric)
             means = {name: float(np.mean(list(seeds.values()))) for name, seeds in values.items()}
             ordered = sorted(means, key=lambda name: (-means[name], name))
@@ -223,9 +219,9 @@ def recall_by_age(matrix: RecallMatrix) -> NDArray[np.float64]:
 def half_life_differences(curves: BySeed) -> Iterator[tuple[str, str, float, float, float, int]]:
     """Yield the difference in half-life of each two methods, over the seeds that both have.
 
-    curves: of :func:`recall_by_age`, by method and seed. Yields the method with the longer
-    half-life, the other, the difference, its bounds, and the number of seeds. Left out are pairs
-    of which neither halves within the horizon or one learned nothing, or without two common seeds.
+    curves: of :func:`recall_by_age`. Yields the method with the longer half-life, the other, the
+    difference, its bounds, and the number of seeds. Left out are pairs of which neither halves
+    within the horizon or one learned nothing, or without two common seeds.
     """
 
     @cache

@@ -43,7 +43,7 @@ def items(
 
         tables = item_tables(read_study(run).cells)
         base = figure.with_suffix("") if figure.suffix in (".png", ".pdf") else figure
-        print(save(plot_samples(tables.samples, tables.samples_by_age), base)[0])
+        print(save(plot_samples(tables["samples"], tables["samples_by_age"]), base)[0])
     if out is not None:
         write_text_atomically(out, frame.to_csv(index=False), parents=True)
         print(out)
