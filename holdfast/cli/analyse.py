@@ -151,7 +151,7 @@ def write_report(*directories: Path, out: Path | None = None, title: str | None 
 
     with loading("making the page"):
         from holdfast.analysis.study import read_study
-        from holdfast.report.page import write_page
+        from holdfast.report.pages import write_page
 
         out = out or directories[0] / "report.html"
         study = read_study(*directories)

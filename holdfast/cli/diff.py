@@ -59,7 +59,7 @@ def diff(
     with WorkBars() as report:
         changes = compare(before, after, questions, report)
     if out is not None:
-        from holdfast.report.changes import write_changes
+        from holdfast.report.pages import write_changes
 
         write_changes(changes.values(), out)
     if as_json:

@@ -7,7 +7,7 @@ shows it as the last value of a cell, ``savefig`` writes it. Never imports torch
 from holdfast.report.bars import plot_capability, plot_evaluation, plot_samples
 from holdfast.report.curves import plot_item_groups, plot_survival
 from holdfast.report.matrices import plot_comparison, plot_matrices, plot_noise
-from holdfast.report.page import write_page
+from holdfast.report.pages import write_page
 
 __all__ = [
     "plot_capability",

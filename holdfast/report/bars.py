@@ -53,8 +53,7 @@ def plot_capability(capability: pd.DataFrame) -> Figure:
     One panel per dataset, one group of bars per method, one bar per suite that has right answers;
     a line across a bar is the base model's.
 
-    capability: the table ``capability`` of ``analyse(study)``. Raises HoldfastError when it has no
-    suite with right answers.
+    capability: the table of ``analyse(study)``. Raises HoldfastError without such a suite.
     Source: app:res-capability, fig:capability.
     """
     answered = capability[capability["unit"] == "share"]
@@ -71,8 +70,7 @@ def plot_capability(capability: pd.DataFrame) -> Figure:
         _draw_suites(axes, scores[scores["dataset"] == dataset], colours)
         style.share_axis(axes, scores[["value", "before"]].max(axis=None))
         style.title(axes, names.dataset_name(dataset))
-        if style.leads_its_row(axes):
-            axes.set_ylabel("accuracy")
+        style.label_row(axes, "accuracy")
     handles: list[Patch | Line2D] = [
         Patch(color=colour, label=names.plain(name)) for name, colour in colours.items()
     ]

@@ -71,8 +71,7 @@ def plot_survival(bands: pd.DataFrame, methods: Sequence[str] | None = None) -> 
             labelspacing=0.25,
         )
         style.title(axes, names.dataset_name(dataset))
-        if style.leads_its_row(axes):
-            axes.set_ylabel("recall $R(a)$")
+        style.label_row(axes, "recall $R(a)$")
     return figure
 
 

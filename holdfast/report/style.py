@@ -60,10 +60,11 @@ def legend_width(labels: Iterable[str]) -> float:
     return 0.6 + _LETTER * max(map(len, labels))
 
 
-def leads_its_row(axes: Axes) -> bool:
-    """Whether this panel is the first of its row; only that one labels the vertical axis."""
+def label_row(axes: Axes, text: str) -> None:
+    """Label the vertical axis, which only the first panel of a row does."""
     place = axes.get_subplotspec()
-    return place is not None and place.is_first_col()
+    if place is not None and place.is_first_col():
+        axes.set_ylabel(text)
 
 
 def dress(axes: Axes) -> None:

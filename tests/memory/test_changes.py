@@ -23,7 +23,7 @@ from holdfast.memory.evaluation.probes import EverydayQuestion
 from holdfast.memory.forgetting import forget
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import LearnedNeurons, write_record
-from holdfast.report.changes import plot_changes, write_changes
+from holdfast.report.pages import plot_changes, write_changes
 from holdfast.streams import Item
 from tests.memory.memories import MONDAY, TUESDAY, Holdfast
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from holdfast.analysis.study import Study
-from holdfast.report.page import render
+from holdfast.report.pages import render
 from holdfast.results import METRICS, RecallMatrix, summarise
 
 

@@ -1,4 +1,4 @@
-"""A study as one static HTML page, with its style and its figures inside.
+"""Static HTML pages with their style and figures inside: of a study, of a memory's changes.
 
 Source: app:results.
 """
@@ -11,24 +11,28 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pandas as pd
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
-from holdfast.analysis.configurations import SPREAD
 from holdfast.analysis.study import Study, at_horizon, in_report_order
 from holdfast.analysis.tables import Analysis, analyse
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import write_text_atomically
+from holdfast.core.files import write_json, write_text_atomically
 from holdfast.core.mechanisms import VANILLA, settings_of, tag_of
+from holdfast.report import names, style
 from holdfast.report.bars import KINDS
 from holdfast.report.figures import inline_svg, study_figures
-from holdfast.report.html import render_template
 from holdfast.report.matrices import plot_comparison
 from holdfast.results import Description, RecallMatrix
+from holdfast.results.metrics import MEANS
 from holdfast.results.record import flat
 
 _MOST = 96  # heat maps of a data set at most
@@ -63,14 +67,14 @@ def write_page(study: Study, path: str | Path, *, title: str | None = None) -> P
 
 def render(study: Study, path: Path, *, title: str | None = None) -> str:
     """The text of the page that :func:`write_page` writes to ``path``."""
-    names = list(dict.fromkeys([*study.cells["dataset"], *study.traces]))
-    if not names:
+    datasets = list(dict.fromkeys([*study.cells["dataset"], *study.traces]))
+    if not datasets:
         raise HoldfastError("the study has no trajectory and no search; run it first")
     configs = [_config(Path(place)) for place in study.cells["path"]]
-    return render_template(
+    return _filled(
         "page.html",
-        title=title or f"Holdfast: {', '.join(names)}",
-        parts=[_part(study, name, f"part{place}") for place, name in enumerate(names, start=1)],
+        title=title or f"Holdfast: {', '.join(datasets)}",
+        parts=[_part(study, name, f"part{place}") for place, name in enumerate(datasets, 1)],
         missing=study.missing,
         unread=configs.count(None),
         runs=_runs(study.cells, configs, path),
@@ -151,20 +155,20 @@ def _refused(analysis: Analysis) -> list[str]:
     reasons = defaultdict(list)
     for (name, _), why in analysis.refused.items():
         reasons[why].append(name)
-    return [f"No {', '.join(names)}: {why}." for why, names in reasons.items()]
+    return [f"No {', '.join(tables)}: {why}." for why, tables in reasons.items()]
 
 
 def readable(table: pd.DataFrame) -> pd.DataFrame:
     """A table as texts: a deviation beside its value, the ends of an interval in one column."""
     texts = table.apply(_texts)
-    for name in SPREAD:
+    for name in MEANS:
         if f"{name}_sd" in texts:
             texts[name] += (" ± " + texts[f"{name}_sd"]).where(table[f"{name}_sd"].notna(), "")
     if {"low", "high"} <= {*texts}:
         both = texts["low"] + " to " + texts["high"]
         interval = both.where(table[["low", "high"]].notna().any(axis="columns"), "–")
         texts.insert(list(texts).index("low"), "95% interval", interval)
-    spare = {"dataset", "low", "high", *(f"{name}_sd" for name in SPREAD)}
+    spare = {"dataset", "low", "high", *(f"{name}_sd" for name in MEANS)}
     return texts[[name for name in texts if name not in spare]]
 
 
@@ -210,3 +214,76 @@ def _settings(configs: Sequence[Description]) -> Iterator[tuple[str, list[tuple[
                 counts[name][json.dumps(value)] += 1
     for name, values in counts.items():
         yield name, [(text, runs % len(configs)) for text, runs in sorted(values.items())]
+
+
+_FACTS = {
+    "unchanged": names.GREY,
+    "added": names.GREEN,
+    "corrected": names.ORANGE,
+    "forgotten": names.VERMILION,
+}
+
+
+def write_changes(values: Mapping[str, Any], folder: Path) -> Path:
+    """Write ``diff.json`` and ``diff.html`` into a folder; return the page's path.
+
+    values: of :meth:`holdfast.memory.changes.Changes.values`. The page loads no other file.
+    Raises HoldfastError if the folder cannot be written.
+    """
+    write_json(folder / "diff.json", values, parents=True)
+    drawn = inline_svg(plot_changes(values), "changes")
+    title = f"What changed: {values['after']}"
+    text = _filled("changes.html", **values, title=title, drawn=drawn)
+    write_text_atomically(folder / "diff.html", text, parents=True)
+    return folder / "diff.html"
+
+
+def plot_changes(values: Mapping[str, Any]) -> Figure:
+    """Bars of the facts unchanged, added, corrected and forgotten, and of the everyday questions
+    answered right before and after, if any were asked.
+
+    values: the contents of ``diff.json``.
+    """
+    facts, answers = values["facts"], values["answers"]
+    parts: list[tuple[str, dict[str, tuple[int, str]], int]] = []
+    counts = {
+        kind: (facts[kind] if kind == "unchanged" else len(facts[kind]), colour)
+        for kind, colour in _FACTS.items()
+    }
+    parts.append(("facts", counts, max(1, *(count for count, _ in counts.values()))))
+    if answers is not None:
+        colours = {"before": names.GREY, "after": names.BLUE}
+        right = {when: (answers[when], colour) for when, colour in colours.items()}
+        for when in ("before", "after"):
+            if (alone := answers[f"weights_{when}"]) is not None:
+                right[f"{when}, weights alone"] = (alone["right"], names.ORANGE)
+        asked = answers["asked"]
+        parts.append((f"everyday questions answered right, of {asked}", right, asked))
+    heights = [0.3 * len(part) + 0.5 for _, part, _ in parts]
+    figure = style.Drawing(style.PAGE * 0.75, sum(heights) + 0.2)
+    panels = figure.subplots(len(parts), 1, squeeze=False, height_ratios=heights)
+    for axes, (title, part, most) in zip(panels.flat, parts, strict=True):
+        style.dress(axes)
+        for place, (count, colour) in enumerate(part.values()):
+            axes.barh(place, count, 0.6, color=colour)
+            style.number_bar(axes, str(count), count, place, gap=3)
+        axes.set_yticks(range(len(part)), list(part))
+        axes.invert_yaxis()
+        axes.set_xlim(0, 1.1 * most)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.tick_params(axis="y", length=0)
+        style.title(axes, title, "left")
+    return figure
+
+
+def _filled(template: str, **values: Any) -> str:
+    """Render one of this package's templates, with the style that all pages share."""
+    environment = Environment(
+        loader=PackageLoader("holdfast.report", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    css = (resources.files(__package__) / "page.css").read_text("utf-8")
+    return environment.get_template(template).render(**values, style=Markup(css))
