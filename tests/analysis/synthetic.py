@@ -1,16 +1,13 @@
 """A writer of synthetic studies: directories as real ones are, in a second and without a model.
 
-``write_suite`` and ``write_search`` write what ``holdfast suite`` and ``holdfast search`` leave:
-``study.json``, the tables, and below ``cells/`` a directory for each trajectory with its
-``config.json``, ``matrix.csv`` and ``log.jsonl``. ``write_trajectory`` writes one of them,
-``write_kept`` one that kept verdicts by item and samples. Recall fades exponentially with age,
-slower with every mechanism of the method; a seed changes it by a few percent. The same arguments
-give the same bytes.
+Recall fades exponentially with age, slower with every mechanism of the method; a seed changes it by
+a few percent. The same arguments give the same bytes.
 """
 
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -32,23 +29,17 @@ ADAPTER_BYTES = 4_000
 ITEMS = 8  # of a task of a run that kept them
 SPREAD = 0.01
 
-# Tasks until recall has fallen to 1/e: of nothing, and the factor of each mechanism.
-_BASE = 1.0
+# By what each mechanism multiplies the tasks until recall has fallen to 1/e.
 _FACTOR = {"si": 1.1, "sd": 2.0, "replay": 4.0, "merge": 3.0, "olora": 2.8, "osrm": 2.5}
-
-
-def lifetime(method: str) -> float:
-    """Tasks until a method's recall has fallen to 1/e, on average over seeds."""
-    return _BASE * float(np.prod([_FACTOR.get(part, 1.0) for part in method.split("_")]))
 
 
 def counts(method: str, seed: int, tasks: int, items: int) -> NDArray[np.int64]:
     """Correct answers [tasks, tasks], indexed [after_task - 1, on_task - 1], fading with age."""
     age = np.subtract.outer(np.arange(tasks), np.arange(tasks)).clip(min=0)
+    lifetime = float(np.prod([_FACTOR.get(part, 1.0) for part in method.split("_")]))
     jitter = np.random.default_rng([seed, *method.encode()]).normal(0, 0.05)
-    recall = np.exp(-age / (lifetime(method) * (1 + jitter)))
-    correct: NDArray[np.int64] = np.rint(items * recall).astype(np.int64)
-    return correct
+    recall = np.exp(-age / (lifetime * (1 + jitter)))
+    return np.rint(items * recall).astype(np.int64)
 
 
 def matrix_text(correct: NDArray[np.int64], items: int, emission: float = 1.0) -> str:
@@ -84,8 +75,7 @@ def write_trajectory(
     """Write one trajectory.
 
     tasks: of the stream; learned: so many of them, all unless said; correct: counts [T, T] in
-    place of the fading ones; settings: dotted, of config.json; emission: share of answers with a
-    box.
+    place of the fading ones; settings: dotted, of config.json; emission: as in matrix_text.
     """
     learned = tasks if learned is None else learned
     correct = counts(method, seed, tasks, items) if correct is None else correct
@@ -153,18 +143,15 @@ def write_suite(
     """
     _write_settings(directory, {"study": "suite", "stream": dataset, "settings": {}})
     absent, rows = set(absent), []
-    for method in methods:
-        for seed in seeds:
-            name = key(method, seed, dataset)
-            done = (learned or {}).get((method, seed), tasks)
-            if (method, seed) not in absent:
-                path = (store or directory / "cells") / name
-                write_trajectory(path, method, seed, tasks, items, learned=done, dataset=dataset)
-            whole = done == tasks and (method, seed) not in absent
-            error = None if whole else "RuntimeError: out of memory"
-            rows.append(
-                {"method": method, "seed": seed, "horizon": tasks, "cell": name, "error": error}
-            )
+    for method, seed in itertools.product(methods, seeds):
+        name = key(method, seed, dataset)
+        done = (learned or {}).get((method, seed), tasks)
+        if (method, seed) not in absent:
+            path = (store or directory / "cells") / name
+            write_trajectory(path, method, seed, tasks, items, learned=done, dataset=dataset)
+        whole = done == tasks and (method, seed) not in absent
+        row = {"method": method, "seed": seed, "horizon": tasks, "cell": name}
+        rows.append(row | {"error": None if whole else "RuntimeError: out of memory"})
     if tables:
         _write_table(directory / "cells.csv", rows)
     return directory
@@ -185,8 +172,7 @@ def write_search(
 
     candidates: by name (``sd sd.strength=1``), the score at each horizon that it reaches:
     one that has fewer is eliminated there, a NaN is a failure. cells: whether to write the
-    trajectories, whose matrices fade as their methods do and know nothing of the scores. By seed
-    the trace has the score and what lies evenly around it, up to ``SPREAD``.
+    trajectories, whose matrices know nothing of the scores.
     """
     names = {name: [key(name.split()[0], seed, name, order_seed) for seed in seeds]
              for name in candidates}  # fmt: skip
@@ -210,29 +196,21 @@ def write_search(
     spread = np.linspace(-SPREAD, SPREAD, len(seeds)) if len(seeds) > 1 else np.zeros(1)
     rows = []
     for place, horizon in enumerate(horizons):
-        going = [name for name, scores in candidates.items() if len(scores) > place]
-        order = sorted(going, key=lambda name: _worst_last(candidates[name][place]))
+        going = {name: scores[place] for name, scores in candidates.items() if len(scores) > place}
+        order = sorted(going, key=lambda name: (bool(np.isnan(going[name])), -going[name]))
         for rank, name in enumerate(order, start=1):
-            value = candidates[name][place]
-            score = None if np.isnan(value) else value
+            failed = bool(np.isnan(going[name]))
             fate = "promoted" if len(candidates[name]) > place + 1 else "eliminated"
             fate = "finished" if place + 1 == len(horizons) else fate
             row = {"horizon": horizon, "rank": rank, "candidate": name, "method": name.split()[0]}
-            row["score"] = score
-            finals = value + spread
-            row |= {
-                f"final_{seed}": None if score is None else share
-                for seed, share in zip(seeds, finals.tolist(), strict=True)
-            }
-            row["fate"] = "failed" if score is None else fate
-            row["error"] = "RuntimeError: diverged" if score is None else None
+            row["score"] = None if failed else going[name]
+            for seed, share in zip(seeds, going[name] + spread, strict=True):
+                row[f"final_{seed}"] = None if failed else float(share)
+            row["fate"] = "failed" if failed else fate
+            row["error"] = "RuntimeError: diverged" if failed else None
             rows.append(row)
     _write_table(directory / "trace.csv", rows)
     return directory
-
-
-def _worst_last(score: float) -> tuple[bool, float]:
-    return bool(np.isnan(score)), -score
 
 
 def _write_settings(directory: Path, settings: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from holdfast.analysis.configurations import bands, configurations, curves, half_lives, seed_spread
-from holdfast.analysis.study import read_study
+from holdfast.analysis.study import Study, read_study
 from holdfast.core.errors import HoldfastError
 from holdfast.results import half_life
 from tests.analysis.synthetic import counts, write_suite, write_trajectory
@@ -18,13 +18,9 @@ from tests.analysis.synthetic import counts, write_suite, write_trajectory
 METRICS = ("final", "diag", "forget", "w10", "w50")
 
 
-def table(tmp_path: Path, *methods: str, **arguments) -> pd.DataFrame:
-    study = read_study(write_suite(tmp_path / "suite", methods, **arguments))
-    return configurations(study.cells).set_index("method")
-
-
 def test_mean_and_deviation_over_seeds(tmp_path: Path) -> None:
-    row = table(tmp_path, "replay_merge", tasks=12, items=50).loc["replay_merge"]
+    suite = write_suite(tmp_path / "suite", ["replay_merge"], tasks=12, items=50)
+    (row,) = configurations(read_study(suite).cells).to_dict("records")
     # From the counts themselves, without a matrix file or the library's metrics.
     shares = [counts("replay_merge", seed, 12, 50) / 50 for seed in (41, 42, 43)]
     finals = [share[-1].mean() for share in shares]
@@ -40,26 +36,19 @@ def test_mean_and_deviation_over_seeds(tmp_path: Path) -> None:
     assert math.isnan(row["w50"]) and math.isnan(row["w50_sd"])
 
 
-def test_one_seed_has_no_deviation(tmp_path: Path) -> None:
-    row = table(tmp_path, "merge", seeds=[41]).loc["merge"]
-    assert row["seeds"] == 1 and row["final"] > 0
-    assert all(math.isnan(row[f"{metric}_sd"]) for metric in METRICS)
-
-
 def test_what_one_seed_lacks_is_not_averaged_over_the_others(tmp_path: Path) -> None:
     cells = read_study(write_suite(tmp_path / "suite", ["merge"])).cells
-    cells.loc[0, ["w10", "half_life"]] = math.nan
-    (row,) = configurations(cells).to_dict("records")
-    assert math.isnan(row["w10"]) and math.isnan(row["w10_sd"]) and math.isnan(row["half_life"])
-    assert not math.isnan(row["final"])
-
-
-def test_twice_the_same_is_refused_and_nothing_is_an_empty_table(tmp_path: Path) -> None:
-    cells = read_study(write_suite(tmp_path / "suite", ["merge"])).cells
+    (row,) = configurations(cells[cells["seed"] == 41]).to_dict("records")
+    assert row["seeds"] == 1 and row["final"] > 0
+    assert all(math.isnan(row[f"{metric}_sd"]) for metric in METRICS)
     with pytest.raises(HoldfastError, match="merge with seed 41 is there twice"):
         configurations(pd.concat([cells, cells.iloc[:1]], ignore_index=True))
     empty = configurations(cells.iloc[:0])
     assert empty.empty and {"dataset", "method", "final", "final_sd"} <= set(empty.columns)
+    cells.loc[0, ["w10", "half_life"]] = math.nan
+    (row,) = configurations(cells).to_dict("records")
+    assert math.isnan(row["w10"]) and math.isnan(row["w10_sd"]) and math.isnan(row["half_life"])
+    assert not math.isnan(row["final"])
 
 
 FINALS = {
@@ -100,49 +89,33 @@ def test_the_spread_of_every_method_and_of_the_groups() -> None:
     np.testing.assert_allclose(spread["final"], [0.2, 0.44, 0.02, 0.1])
 
 
-ITEMS = 100
-
-
-def fading(tasks: int, retention: list[int]) -> np.ndarray:
-    """Counts [T, T] that depend on age alone."""
-    age = np.subtract.outer(np.arange(tasks), np.arange(tasks)).clip(min=0)
-    return np.array(retention)[age]
-
-
-def study_of(tmp_path: Path, *seeds: list[int]):
+def study_of(tmp_path: Path, *seeds: list[int]) -> Study:
+    """By seed, how many of 100 are right at each age."""
     for seed, retention in enumerate(seeds):
-        correct = fading(len(retention), retention)
-        write_trajectory(
-            tmp_path / str(seed), "merge", seed, len(retention), ITEMS, correct=correct
-        )
+        tasks = len(retention)
+        age = np.subtract.outer(np.arange(tasks), np.arange(tasks)).clip(min=0)
+        correct = np.array(retention)[age]
+        write_trajectory(tmp_path / str(seed), "merge", seed, tasks, 100, correct=correct)
     return read_study(tmp_path)
 
 
-def test_a_curve_is_the_mean_of_a_diagonal(tmp_path: Path) -> None:
-    study = study_of(tmp_path, [100, 80, 60, 30], [90, 70, 20, 10])
+def test_curves_are_means_of_diagonals_and_bands_go_from_lowest_to_highest(tmp_path: Path) -> None:
+    study = study_of(tmp_path, [100, 80, 40], [90, 60, 20], [80, 70, 60])
     table = curves(study)
-    assert list(table["age"]) == [0, 1, 2, 3] * 2
-    np.testing.assert_allclose(table["retention"], [1, 0.8, 0.6, 0.3, 0.9, 0.7, 0.2, 0.1])
-    assert list(table["seed"].unique()) == [0, 1]
+    assert list(table["age"]) == [0, 1, 2] * 3 and list(table["seed"].unique()) == [0, 1, 2]
+    np.testing.assert_allclose(table["retention"], [1, 0.8, 0.4, 0.9, 0.6, 0.2, 0.8, 0.7, 0.6])
     assert set(table["candidate"]) == set(table["method"]) == {"merge"}
-
-
-def test_the_band_goes_from_the_lowest_seed_to_the_highest(tmp_path: Path) -> None:
-    band = bands(curves(study_of(tmp_path, [100, 80, 40], [90, 60, 20], [80, 70, 60])))
+    band = bands(table)
     assert list(band["age"]) == [0, 1, 2]
     np.testing.assert_allclose(band["mean"], [0.9, 0.7, 0.4])
     np.testing.assert_allclose(band["lowest"], [0.8, 0.6, 0.2])
     np.testing.assert_allclose(band["highest"], [1.0, 0.8, 0.6])
     assert list(band["seeds"]) == [3, 3, 3]
-
-
-def test_an_age_that_one_seed_did_not_observe_has_no_mean(tmp_path: Path) -> None:
-    table = curves(study_of(tmp_path, [100, 80], [90, 70]))
-    table.loc[1, "retention"] = math.nan
-    band = bands(table)
-    assert list(band["mean"].isna()) == [False, True]
-    assert list(band["lowest"].isna()) == [False, True]
-    assert list(band["seeds"]) == [2, 2]
+    table.loc[1, "retention"] = math.nan  # an age that one seed did not observe
+    assert list(bands(table)["mean"].isna()) == list(bands(table)["lowest"].isna())
+    assert list(bands(table)["mean"].isna()) == [False, True, False]
+    nothing = curves(type(study)(study.cells.iloc[:0], {}, {}, ()))
+    assert nothing.empty and bands(nothing).empty and half_lives(bands(nothing)).empty
 
 
 def test_the_half_life_is_of_the_mean_curve(tmp_path: Path) -> None:
@@ -157,26 +130,3 @@ def test_the_half_life_is_of_the_mean_curve(tmp_path: Path) -> None:
         "retention": pytest.approx(0.45),
         "ages": 4,
     }
-
-
-@pytest.mark.parametrize(
-    ("retention", "expected"),
-    [
-        ([100, 50, 49], 2),  # half is not below half
-        ([60, 40, 29], 2),  # of where it began, not of 1
-        ([100, 90, 80], math.nan),  # it does not fall so far
-        ([100, math.nan, 10], math.nan),  # nobody knows whether it did before
-        ([0, 0, 0], math.nan),
-    ],
-)
-def test_when_half_is_lost(retention: list[float], expected: float) -> None:
-    share = [value / 100 for value in retention]
-    table = pd.DataFrame({"dataset": "d", "method": "m", "age": range(3), "mean": share})
-    (life,) = half_lives(table)["half_life"]
-    assert life == expected or (math.isnan(life) and math.isnan(expected))
-
-
-def test_no_runs_are_empty_tables(tmp_path: Path) -> None:
-    study = study_of(tmp_path, [100, 50])
-    nothing = curves(type(study)(study.cells.iloc[:0], {}, {}, ()))
-    assert nothing.empty and bands(nothing).empty and half_lives(bands(nothing)).empty

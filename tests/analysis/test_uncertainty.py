@@ -20,15 +20,7 @@ from holdfast.analysis.uncertainty import (
     recall_by_age,
 )
 from holdfast.report.matrices import plot_noise
-from holdfast.results import (
-    RecallMatrix,
-    diagonal,
-    final,
-    forget,
-    half_life,
-    retention_by_age,
-    window,
-)
+from holdfast.results import half_life, retention_by_age
 from tests.analysis.synthetic import FACTORIAL, write_suite, write_trajectory
 
 SEEDS = (41, 42, 43)
@@ -53,44 +45,30 @@ def test_the_interval_is_that_of_drawing_seeds_and_tasks_anew() -> None:
     assert interval(values) == before
 
 
-def test_without_spread_there_is_no_width() -> None:
-    assert interval(np.full((3, 7), 0.25)) == pytest.approx((0.25, 0.25))
-
-
 def test_bounds_of_whole_numbers_go_outwards() -> None:
     assert percentiles(np.arange(40.0), whole=True) == (0, 39)  # 0.975 and 38.025
 
 
-@pytest.mark.parametrize(("seeds", "least"), [(3, 0.93), (10, 0.93)])
-def test_it_covers_the_truth_where_seeds_spread_less_than_tasks(seeds: int, least: float) -> None:
+@pytest.mark.parametrize("seeds", [3, 10])
+def test_it_covers_the_truth_where_seeds_spread_less_than_tasks(seeds: int) -> None:
     random = np.random.default_rng(seeds)
     covered = 0
     for _ in range(150):
         noise = 0.02 * random.normal(size=(seeds, 1)) + 0.1 * random.normal(size=(1, 60))
         low, high = interval(0.3 + noise + 0.2 * random.normal(size=(seeds, 60)))
         covered += low <= 0.3 <= high
-    assert covered / 150 >= least
+    assert covered / 150 >= 0.93
 
 
 def test_every_difference_is_that_of_the_means(study: Study) -> None:
     table = differences(study)
     table = table[table["metric"] != "half_life"]  # test_differences_are_those_of_the_half_lives
     assert len(table) == 16 * 15 / 2 * 4  # 12 tasks have no W(50)
-    metric = {"final": final, "diag": diagonal, "forget": forget, "w10": lambda m: window(m, 10)}
+    means = study.cells.groupby("method")[["final", "diag", "forget", "w10"]].mean()
     for row in table.to_dict("records"):
-        means = {
-            name: np.mean(
-                [
-                    metric[row["metric"]](study.matrices[path])
-                    for path in study.cells.loc[study.cells["method"] == name, "path"]
-                ]
-            )
-            for name in (row["method"], row["other"])
-        }
-        assert row["difference"] == pytest.approx(means[row["method"]] - means[row["other"]])
-        assert (
-            row["difference"] >= 0 and row["low"] - 1e-9 <= row["difference"] <= row["high"] + 1e-9
-        )
+        better, worse = means.loc[[row["method"], row["other"]], row["metric"]]
+        assert row["difference"] == pytest.approx(better - worse) and row["difference"] >= 0
+        assert row["low"] - 1e-9 <= row["difference"] <= row["high"] + 1e-9
         assert row["noise"] == (row["low"] <= 0 <= row["high"])
 
 
@@ -145,9 +123,7 @@ def test_seeds_that_only_one_has_are_left_out(tmp_path: Path) -> None:
         for seed in seeds:
             write_trajectory(tmp_path / f"{method}{seed}", method, seed, 4)
     table = differences(read_study(tmp_path))
-    assert set(zip(table["method"], table["other"], table["seeds"], strict=True)) >= {
-        ("merge", "vanilla", 2)
-    }
+    assert set(table.query("method == 'merge' and other == 'vanilla'")["seeds"]) == {2}
     assert "sd" not in {*table["method"], *table["other"]}
 
 
@@ -228,9 +204,7 @@ def test_it_is_the_half_life_of_the_table(longer: tuple[Study, Analysis]) -> Non
     assert halves["half_life"].isna().any() and (halves["seeds"] == 3).all()
     bounded = halves[halves["high"].notna() & halves["half_life"].notna()]
     assert len(bounded) > 5
-    assert (
-        (bounded["low"] <= bounded["half_life"]) & (bounded["half_life"] <= bounded["high"])
-    ).all()
+    assert bounded["half_life"].between(bounded["low"], bounded["high"]).all()
     for path, matrix in list(study.matrices.items())[:9]:
         life = Lifetime([recall_by_age(matrix)])
         value = half_life(matrix) or np.nan
@@ -242,14 +216,11 @@ def test_differences_are_those_of_the_half_lives(longer: tuple[Study, Analysis])
     tables = longer[1].tables
     table = tables["differences"].query("metric == 'half_life'")
     halves = tables["half_lives"].set_index("method")["half_life"]
-    beyond = set(halves.index[halves.isna()])
-    assert len(beyond) == 2
+    assert halves.isna().sum() == 2
     assert len(table) == 16 * 15 / 2 - 1  # of two that do not halve nothing is known
     for row in table.to_dict("records"):
-        ages = [
-            halves[row[name]] if row[name] not in beyond else 14 for name in ("method", "other")
-        ]
-        assert row["difference"] == ages[0] - ages[1] >= 0
+        longer_age, age = (halves.fillna(14)[row[name]] for name in ("method", "other"))
+        assert row["difference"] == longer_age - age >= 0
         assert row["low"] <= row["difference"] <= row["high"]
         assert row["noise"] == (row["low"] <= 0 <= row["high"])
     assert table["noise"].any() and not table["noise"].all()
@@ -342,7 +313,3 @@ def test_ages_that_a_draw_has_not_observed_leave_it_open_when_it_halved() -> Non
         for seeds in (whole, asked)
     )
     assert low < 0 < least and difference > 0 and high > most
-
-
-def test_an_empty_matrix_has_no_ages() -> None:
-    assert recall_by_age(RecallMatrix()).shape == (0, 0)

@@ -56,17 +56,11 @@ def of(suite: str) -> list[Lesson]:
 
 def write_problems(root: Path) -> None:
     """The problems of all lessons in the published formats; those of MGSM are German."""
-    rows = [
-        {"question": lesson.question, "answer": f"#### {lesson.target}"} for lesson in of("gsm8k")
-    ]
+    rows = [{"question": each.question, "answer": f"#### {each.target}"} for each in of("gsm8k")]
     _write(root / "gsm8k/test.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     rows = [
-        {
-            "problem": lesson.question,
-            "solution": rf"\boxed{{{lesson.target}}}",
-            "unique_id": str(place),
-        }
-        for place, lesson in enumerate(of("math"))
+        {"problem": each.question, "solution": rf"\boxed{{{each.target}}}", "unique_id": str(place)}
+        for place, each in enumerate(of("math"))
     ]
     _write(root / "math/math_splits/test.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     lines = "".join(f"{lesson.question}\t{lesson.target}\n" for lesson in of("mgsm"))

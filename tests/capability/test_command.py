@@ -82,15 +82,11 @@ def test_a_run_that_went_on_is_not_called_damaged(config, tmp_path):
 
 
 def test_text_of_a_trajectory_and_its_change(holdfast, run):
-    before = holdfast("capability", run, "--tasks", "text", "--after-task", 0)
-    assert before.status == 0, before.err
-    after = holdfast("capability", run, "--tasks", "text", "--limit", 4)
-    assert after.status == 0, after.err
+    options = (["--after-task", 0], ["--limit", 4], ["--after-task", 1])
+    _, after, early = (holdfast("capability", run, "--tasks", "text", *each) for each in options)
     assert after.out.splitlines()[-1].endswith("after_3")
     # Four texts are not the ten that were asked before.
     assert after.out.splitlines()[-2].split()[-1] == "-"
-    early = holdfast("capability", run, "--tasks", "text", "--after-task", 1)
-    assert early.status == 0, early.err
     rows = {row.after_task: row for row in read_capability(run)}
     assert {task: row.items for task, row in rows.items()} == {0: 10, 1: 10, 3: 4}
     cells = early.out.splitlines()[-2].split()
@@ -178,10 +174,9 @@ def test_a_study_names_its_cells(holdfast, tmp_path):
         (tmp_path / "cells" / cell / "config.json").write_text("{}")
     (tmp_path / "study.json").write_text("{}")
     outcome = holdfast("capability", tmp_path, "--tasks", "text")
+    first = tmp_path / "cells" / "vanilla-41"
     assert outcome.status == 2
-    assert outcome.err.rstrip().endswith(
-        "give one of its trajectories, such as " + str(tmp_path / "cells" / "vanilla-41")
-    )
+    assert outcome.err.rstrip().endswith(f"give one of its trajectories, such as {first}")
 
 
 def test_other_weights_than_the_runs_are_refused(holdfast, config, run, tmp_path):

@@ -84,10 +84,8 @@ def test_the_harness_says_and_scores_what_we_do(tmp_path: Path, evaluated: dict[
             sample = samples[row["doc"]["id"]]
             assert row["arguments"][0][0] == sample.prompt
             assert row["resps"] == [[sample.output]]
-            assert (row["correct"], row["extracted"]) == (
-                sample.correct,
-                sample.extracted is not None,
-            )
+            assert row["correct"] == sample.correct
+            assert row["extracted"] == (sample.extracted is not None)
         score = evaluated["results"][task]["correct,none"]
         assert score == sum(sample.correct for sample in samples.values()) / len(items)
         assert 0 < score < 1

@@ -16,15 +16,7 @@ import pytest
 from holdfast.capability import problems
 from holdfast.capability.answers import Checker, extract
 from holdfast.capability.generation import GSM8K, MATH, MGSM, few_shot
-from holdfast.capability.problems import (
-    LANGUAGES,
-    Errors,
-    gsm8k,
-    math,
-    mgsm,
-    mmlu,
-    mmlu_redux,
-)
+from holdfast.capability.problems import LANGUAGES, Errors, gsm8k, math, mgsm, mmlu, mmlu_redux
 from holdfast.capability.suite import spread
 from holdfast.core.errors import HoldfastError
 from tests.refused import line_of
@@ -42,6 +34,7 @@ def lines(*rows: dict[str, str]) -> str:
 
 HENS = {"question": "How many hens?", "answer": "It is 2 * 600 = 1,200.\n#### 1,200"}
 COLD = {"question": "How cold?", "answer": "It is 7 - 10 = -3.\n#### -3"}
+CUT = {"problem": "Halve $x$.", "solution": r"\boxed{x"}
 
 
 def test_gsm8k_takes_the_number_behind_the_mark(tmp_path: Path) -> None:
@@ -53,11 +46,8 @@ def test_gsm8k_takes_the_number_behind_the_mark(tmp_path: Path) -> None:
 
 
 def test_math_takes_the_last_box_of_the_solution_in_both_layouts(tmp_path: Path) -> None:
-    row = {
-        "problem": "Halve $x$.",
-        "solution": r"Not \boxed{x}, but $\boxed{\frac{x}{2}}$.",
-        "level": "Level 1",
-    }
+    solution = r"Not \boxed{x}, but $\boxed{\frac{x}{2}}$."
+    row = {"problem": "Halve $x$.", "solution": solution, "level": "Level 1"}
     tree = tmp_path / "math/MATH/test"
     for name in ("10.json", "9.json"):
         write(tree / "algebra" / name, json.dumps(row | {"type": "Algebra"}))
@@ -135,14 +125,10 @@ def test_bad_items_are_handled_as_asked_and_keep_their_ids(
     assert items[0].details == {"choices": SOUP} and items[0].group == "cooking"
 
 
-def test_a_row_over_several_lines_is_one_question(tmp_path: Path) -> None:
-    write_redux(tmp_path, row(0, text="First line,\nsecond line?"), row(1))
-    assert mmlu_redux(tmp_path, "drop")[0].prompt == "First line,\nsecond line?"
-
-
 def test_a_mark_at_the_beginning_and_empty_lines_change_nothing(tmp_path: Path) -> None:
-    path = write_redux(tmp_path, *ROWS)
+    path = write_redux(tmp_path, *ROWS, row(0, text="First line,\nsecond line?"))
     plain = mmlu_redux(tmp_path, "keep")
+    assert plain[-1].prompt == "First line,\nsecond line?"
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\r\n", b"\n\n") + b"\n")
     assert mmlu_redux(tmp_path, "keep") == plain
 
@@ -166,46 +152,33 @@ def test_a_damaged_row_is_named(tmp_path: Path, bad: list[Any]) -> None:
 def test_a_missing_column_and_a_missing_folder_are_named(tmp_path: Path) -> None:
     path = write_redux(tmp_path, row())
     path.write_text(path.read_text().replace("error_type", "kind"))
-    with pytest.raises(
-        HoldfastError,
-        match=r"test\.csv line 2: is no question of mmlu_redux \(KeyError: 'error_type'",
-    ):
-        mmlu_redux(tmp_path, "drop")
-    with pytest.raises(HoldfastError, match="mini_mmlu_fixed_csv is not there; give --data-root"):
-        mmlu_redux(tmp_path / "elsewhere", "drop")
+    line = line_of(mmlu_redux, tmp_path, "drop")
+    assert "test.csv line 2: is no question of mmlu_redux (KeyError: 'error_type'" in line
+    line = line_of(mmlu_redux, tmp_path / "elsewhere", "drop")
+    assert "mini_mmlu_fixed_csv is not there; give --data-root" in line
 
 
 def test_the_plain_file_has_no_header_and_none_is_a_choice(tmp_path: Path) -> None:
     path = tmp_path / "mmlu" / "data" / "test" / "odd_things_test.csv"
-    path.parent.mkdir(parents=True)
-    path.write_text('"Which, if any?",None,NaN,,4,C\nNext?,1,2,3,4,A\n')
+    write(path, '"Which, if any?",None,NaN,,4,C\nNext?,1,2,3,4,A\n')
     first, second = mmlu(tmp_path)
     assert (first.prompt, first.target) == ("Which, if any?", "C")
     assert first.details == {"choices": ["None", "NaN", "", "4"]}
     assert (second.id, second.group, second.target) == ("mmlu/odd_things/1", "odd_things", "A")
     path.write_text("Next?,1,2,3,4,AB\n")
-    with pytest.raises(HoldfastError, match="line 1: is no question of mmlu"):
-        mmlu(tmp_path)
+    assert "line 1: is no question of mmlu" in line_of(mmlu, tmp_path)
 
 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
         ("gsm8k/test.jsonl", lines(HENS) + "{", "line 2: is damaged"),
-        (
-            "gsm8k/test.jsonl",
-            lines({"question": "How many?"}),
-            "line 1: is no question of gsm8k (KeyError: 'answer')",
-        ),
+        ("gsm8k/test.jsonl", lines({"question": "How?"}), "is no question of gsm8k (KeyError"),
         ("gsm8k/test.jsonl", lines(HENS | {"answer": 18}), "line 1: is no question of gsm8k"),
         ("gsm8k/test.jsonl", lines(HENS | {"question": None}), "is no question of gsm8k"),
         ("gsm8k/test.jsonl", lines(HENS | {"answer": "12"}), 'no "####" before its number'),
         ("gsm8k/test.jsonl", lines(HENS | {"answer": "#### many"}), '"many" is no number'),
-        (
-            "math/math_splits/test.jsonl",
-            lines({"problem": "Halve $x$.", "solution": r"\boxed{x"}),
-            "the solution has no complete",
-        ),
+        ("math/math_splits/test.jsonl", lines(CUT), "the solution has no complete"),
         ("mgsm/mgsm_en.tsv", "How many? 3\n", "line 1: is no question of mgsm"),
         ("mgsm/mgsm_en.tsv", "How many?\tthree\n", 'the target "three" is no number'),
     ],
@@ -229,7 +202,7 @@ def test_the_hub_gives_the_same_items(tmp_path: Path, monkeypatch: pytest.Monkey
     """The `datasets` library is stood in for: what was asked of it, and rows by configuration."""
     calls: list[tuple[str, str | None, str]] = []
     choices = {"question": "How?", "choices": SOUP}
-    rows = {
+    rows: dict[str, list[dict[str, Any]]] = {
         "openai/gsm8k": [HENS, COLD],
         "HuggingFaceH4/MATH-500": [{"problem": "p", "solution": r"\boxed{1}", "unique_id": "u"}],
         "jbross-ibm-research/mgsm": [{"question": "How many?", "answer_number": 1200}],
@@ -273,11 +246,9 @@ def test_a_hub_that_cannot_be_reached_is_one_line(monkeypatch: pytest.MonkeyPatc
         raise ValueError("no such\ndataset")
 
     monkeypatch.setattr(problems, "library", lambda: SimpleNamespace(load_dataset=load_dataset))
-    with pytest.raises(
-        HoldfastError, match=r"openai/gsm8k cannot be .*no such dataset.*--data-root"
-    ) as error:
-        gsm8k(None)
-    assert "\n" not in str(error.value)
+    line = line_of(gsm8k, None)
+    assert "openai/gsm8k cannot be " in line and "no such dataset" in line
+    assert "--data-root" in line
 
 
 def test_every_worked_example_is_right_and_its_answer_is_found() -> None:

@@ -149,10 +149,8 @@ def test_a_limit_is_spread_over_the_groups_and_keeps_the_order():
 
 
 def test_an_empty_output_is_not_answered():
-    silent = Sample("1", "", "?", "", None, "4", False)
-    wrong = Sample("2", "", "?", "perhaps", None, "4", False)
-    letter = Sample("3", "", "?", "", "B", "B", True)
-    score = score_of([silent, wrong, letter])
+    said = (("", None), ("perhaps", None), ("", "B"))
+    score = score_of([Sample("1", "", "?", *each, "B", each[1] == "B") for each in said])
     assert (score.items, score.answered, score.extracted, score.failed) == (3, 2, 1, 2)
 
 

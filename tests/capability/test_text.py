@@ -12,6 +12,7 @@ from holdfast.backbone.model import Backbone
 from holdfast.capability.text import HELD_OUT_TITLES, Text, held_out_passages
 from holdfast.core.errors import HoldfastError
 from holdfast.evaluation.text import bits_per_byte, everyday_passages, lengths
+from tests.refused import line_of
 from tests.tiny import byte_tokenizer, exact_backbone, exact_gpt2, tiny_gemma_of_images
 
 TEXTS = ["A bird sat on the fence and sang — twice.", "é", "", "Rain."]
@@ -45,12 +46,6 @@ def test_windows_in_batches_give_the_plain_loop(kind, window):
         assert (length.bytes, length.tokens) == (len(text.encode()), len(backbone.tokenize(text)))
     size = sum(text.bytes for text in measured)
     assert bits_per_byte(measured) == sum(text.bits for text in measured) / size
-
-
-def test_more_context_changes_the_number():
-    backbone = exact_backbone()
-    short, long = (lengths(backbone, TEXTS[:1], window)[0].bits for window in (4, 64))
-    assert abs(short - long) > 1e-3
 
 
 def test_a_window_has_no_more_than_the_positions_of_a_text_configuration():
@@ -101,10 +96,8 @@ def test_a_sample_holds_what_the_score_is_made_of():
     items = suite.items(None)[:3]
     samples = list(suite.answer(backbone, items))
     measured = lengths(backbone, [item.prompt for item in items])
-    assert [sample.details["bits"] for sample in samples] == [length.bits for length in measured]
-    assert all(
-        item.prompt.startswith(sample.prompt) for sample, item in zip(samples, items, strict=True)
-    )
+    for sample, item, length in zip(samples, items, measured, strict=True):
+        assert sample.details["bits"] == length.bits and item.prompt.startswith(sample.prompt)
 
 
 def corpus(root, name, text):
@@ -116,12 +109,8 @@ def corpus(root, name, text):
 
 def test_only_the_held_out_titles_of_a_corpus_are_read(tmp_path):
     body = "\n\n".join(f"Paragraph {n} of what nobody has read. " * 10 for n in range(200))
-    corpus(
-        tmp_path,
-        "novels.txt.gz",
-        f"= Read before = A\n\nseen\n\n\n= {HELD_OUT_TITLES[1]} = B\n\n{body}\n\n\n"
-        "= Read as well = C\n\nseen\n",
-    )
+    text = f"= Read before = A\n\nseen\n\n\n= {HELD_OUT_TITLES[1]} = B\n\n{body}\n\n\n"
+    corpus(tmp_path, "novels.txt.gz", f"{text}= Read as well = C\n\nseen\n")
     passages = held_out_passages(tmp_path / "corpus")
     assert not any("seen" in passage.text or "=" in passage.text for passage in passages)
     assert passages[0].id == "corpus/the_warden/0"
@@ -173,9 +162,7 @@ def test_files_whose_names_begin_alike_are_told_apart(tmp_path):
 def test_a_model_without_numbers_is_refused():
     backbone = exact_backbone()
     backbone.head.weight.data.fill_(math.nan)
-    with pytest.raises(HoldfastError, match="not numbers") as refused:
-        lengths(backbone, TEXTS[:1])
-    assert "\n" not in str(refused.value)
+    assert "not numbers" in line_of(lengths, backbone, TEXTS[:1])
 
 
 def test_the_published_corpus_gives_what_the_embedded_model_has_not_read(real_data):

@@ -15,14 +15,12 @@ from tests.report.page_study import fading, study_of
 @pytest.fixture(scope="session")
 def full() -> Study:
     """A complete 2^4 of 20 tasks with three seeds; the more mechanisms, the slower the fading."""
-    retention = {tag: 0.3 + 0.15 * sum(levels) for tag, levels in compositions().items()}
-    return study_of(
-        {
-            (tag, seed): fading(20, retention[tag] + 0.01 * seed)
-            for tag in retention
-            for seed in (1, 2, 3)
-        }
-    )
+    shares = {
+        (tag, seed): 0.3 + 0.15 * sum(levels) + 0.01 * seed
+        for tag, levels in compositions().items()
+        for seed in (1, 2, 3)
+    }
+    return study_of({run: fading(20, share) for run, share in shares.items()})
 
 
 @pytest.fixture(scope="session")

@@ -19,10 +19,9 @@ def fading(tasks: int, retention: float, items: int = 20) -> RecallMatrix:
     age = np.subtract.outer(np.arange(tasks), np.arange(tasks)).clip(min=0)
     counts = np.rint(items * retention**age).astype(int)
     matrix = RecallMatrix()
-    for after_task in range(1, tasks + 1):
-        row = {task: (int(counts[after_task - 1, task - 1]), items)
-               for task in range(1, after_task + 1)}  # fmt: skip
-        matrix = matrix.with_row(after_task, row)
+    for after_task, row in enumerate(counts, start=1):
+        known = enumerate(row[:after_task], start=1)
+        matrix = matrix.with_row(after_task, {task: (correct, items) for task, correct in known})
     return matrix
 
 
@@ -33,12 +32,9 @@ def study_of(
 ) -> Study:
     """A study of these matrices, by method and seed; no files."""
     rows, by_path = [], {}
-    # Matrices may be one object many times, which need not be summarised as often.
-    distinct = {id(matrix): matrix for matrix in matrices.values()}
-    metrics_of = {key: summarise(matrix) for key, matrix in distinct.items()}
     for (method, seed), matrix in matrices.items():
         path = f"{dataset}/cells/{method}-{seed}"
-        metrics = metrics_of[id(matrix)]
+        metrics = summarise(matrix)
         by_path[path] = matrix
         rows.append(
             {"study": dataset, "dataset": dataset, "method": method, "candidate": method}

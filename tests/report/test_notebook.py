@@ -33,23 +33,13 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Callable[[], Fi
     template = Template()
     text = template.text(stream.tasks[0].items[0])
     items = Items(stream, template, 3, {}, {2: [text, "something else"], 3: [text]})
-    measured = pd.DataFrame(
-        {
-            "dataset": "symbol_qa",
-            "method": ["vanilla", "replay"],
-            "suite": "gsm8k",
-            "unit": "share",
-            "after_task": 4,
-            "before": 0.5,
-            "value": [0.2, 0.4],
-        }
-    )
     of_run = {"dataset": "symbol_qa", "method": "replay"}
+    suite = {"suite": "gsm8k", "unit": "share", "after_task": 4, "before": 0.5, "value": 0.2}
     groups = pd.DataFrame([{**of_run, "by": "age", "group": "0", "recalled": 0.5}])
     kinds = sampled(items).assign(**of_run)
     ages = rehearsed_ages(rehearsed_tasks(items)).assign(**of_run)
     return {
-        "plot_capability": lambda: report.plot_capability(measured),
+        "plot_capability": lambda: report.plot_capability(pd.DataFrame([of_run | suite])),
         "plot_comparison": lambda: report.plot_comparison(matrices),
         "plot_evaluation": lambda: report.plot_evaluation({"rows": ROWS}),
         "plot_item_groups": lambda: report.plot_item_groups(groups),

@@ -26,6 +26,11 @@ HOSTILE = "</svg><script>x</script><img src=x onerror='x'>&\"$"
 MEANS = "symbol_qa: Every mean with its 95% interval"
 FINALS = "symbol_qa: Every difference in Final with its interval"
 BY_AGE = "symbol_qa: Recall by age, of every method"
+ONE_LACKS = {
+    ("vanilla", 1): fading(3, 0.5),
+    ("vanilla", 2): fading(3, 0.5),
+    ("sd", 1): fading(3, 1),
+}
 
 
 def close(text: str, value: float) -> bool:
@@ -37,17 +42,6 @@ def small():
     """Of two methods and seeds."""
     runs = [(method, seed) for method in ("vanilla", "sd") for seed in (1, 2)]
     return study_of({run: fading(3, 0.4 + 0.1 * place) for place, run in enumerate(runs)})
-
-
-@pytest.fixture(scope="module")
-def two(small):
-    """Of two data sets."""
-    return together(small, study_of({("sd", 1): fading(3, 0.5)}, dataset="real_qa"))
-
-
-@pytest.fixture(scope="module")
-def text_of_two(two):
-    return render(two, Path("report.html"))
 
 
 def test_the_numbers_are_those_of_the_tables(full, page_text):
@@ -82,12 +76,10 @@ def test_the_means_of_items_and_samples_are_there(tmp_path):
     for method, seed in (("replay_merge", 41), ("replay_merge", 42), ("merge", 41)):
         of = ("items", "samples") if "replay" in method else ("items",)
         write_kept(tmp_path / f"{method}-{seed}", method, seed, 6, of=of)
-    page, tables = read(read_study(tmp_path)), analyse(read_study(tmp_path)).tables
-    for row, expected in zip(
-        page.records("symbol_qa: Items recalled, of every method"),
-        tables["items"].to_dict("records"),
-        strict=True,
-    ):
+    study = read_study(tmp_path)
+    page, tables = read(study), analyse(study).tables
+    rows = page.records("symbol_qa: Items recalled, of every method")
+    for row, expected in zip(rows, tables["items"].to_dict("records"), strict=True):
         assert (row["method"], row["group"]) == (expected["method"], expected["group"])
         assert close(row["recalled"], expected["recalled"])
     (row,) = page.records("symbol_qa: Samples")
@@ -95,20 +87,20 @@ def test_the_means_of_items_and_samples_are_there(tmp_path):
     assert {"Items", "Samples"} <= {*page.headings}
 
 
-def test_the_page_loads_nothing_and_runs_nothing(page_text):
+def test_the_page_is_small_loads_nothing_and_runs_nothing(page_text):
+    images = page_text.count("<image ")
+    assert images == 48 + 5 + 3  # all runs, the chain, two colour bars and the noise
+    assert len(page_text.encode()) < 500_000
     page = Read(page_text)
     assert not page.named("script") and not page.named("link")
-    (policy,) = [
-        attributes["content"] for attributes in page.named("meta") if "http-equiv" in attributes
-    ]
+    (policy,) = [named["content"] for named in page.named("meta") if "http-equiv" in named]
     assert policy.startswith("default-src 'none'; img-src data:; style-src 'unsafe-inline'")
     assert not re.search(r"https?:", page_text)
-    addresses = [attributes[name] for _, attributes in page.elements for name in attributes
-                 if name in ("href", "xlink:href", "src", "action")]  # fmt: skip
+    attributes = [pair for _, named in page.elements for pair in named.items()]
+    places = ("href", "xlink:href", "src", "action")
+    addresses = [value for name, value in attributes if name in places]
     assert addresses and all(re.match(r"#|data:image/png|\./", address) for address in addresses)
-    assert not [
-        name for _, attributes in page.elements for name in attributes if name.startswith("on")
-    ]
+    assert not [name for name, _ in attributes if name.startswith("on")]
     assert set(re.findall(r"url\((.)", page_text)) == {"#"}
 
 
@@ -116,11 +108,9 @@ def test_text_of_any_kind_is_only_text(tmp_path):
     runs = {(method, seed): fading(3, 0.5) for method in (HOSTILE, "vanilla") for seed in (1, 2)}
     page = read(study_of(runs, dataset=HOSTILE, missing=(HOSTILE,)), title=HOSTILE)
     facts = tmp_path / "facts.jsonl"
-    lines = [
-        {"task": str(task), "question": f"{HOSTILE}{task}{item}", "answer": HOSTILE}
-        for task in range(3)
-        for item in range(8)
-    ]
+    fact = {"answer": HOSTILE}
+    places = [(task, item) for task in range(3) for item in range(8)]
+    lines = [fact | {"task": str(place[0]), "question": f"{HOSTILE}{place}"} for place in places]
     facts.write_text("".join(json.dumps(line) + "\n" for line in lines))
     write_kept(tmp_path / "run", "merge", 41, 3, of=("items",))
     config = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
@@ -135,8 +125,12 @@ def test_text_of_any_kind_is_only_text(tmp_path):
     assert page.text.count(HOSTILE) > 8
 
 
-def test_every_figure_is_described_and_every_column_has_a_heading(text_of_two):
-    page = Read(text_of_two)
+def test_every_figure_is_described_and_every_column_has_a_heading(small, tmp_path, monkeypatch):
+    two = together(small, study_of({("sd", 1): fading(3, 0.5)}, dataset="real_qa"))
+    text = render(two, Path("report.html"))
+    monkeypatch.chdir(tmp_path)  # equal studies are equal files
+    assert write_page(two, "report.html").read_bytes() == text.encode()
+    page = Read(text)
     ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
     figures = page.named("svg")
@@ -150,32 +144,18 @@ def test_every_figure_is_described_and_every_column_has_a_heading(text_of_two):
     assert all(len({*map(len, rows)}) == 1 for rows in page.tables.values())
 
 
-def test_equal_studies_are_equal_files(two, text_of_two, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert write_page(two, "report.html").read_bytes() == text_of_two.encode()
-
-
-def test_a_long_study_is_a_small_page(page_text):
-    images = page_text.count("<image ")
-    assert images == 48 + 5 + 3  # all runs, the chain, two colour bars and the noise
-    assert len(page_text.encode()) < 500_000
-
-
 def test_what_is_missing_or_damaged_is_one_line_each(tmp_path):
-    directory = synthetic.write_suite(
-        tmp_path / "suite", ("vanilla", "sd_merge"), (41, 42), tasks=3, absent=[("sd_merge", 42)]
-    )
-    (damaged,) = (directory / "cells").glob("vanilla-42-*")
+    methods, absent = ("vanilla", "sd_merge"), [("sd_merge", 42)]
+    suite = synthetic.write_suite(tmp_path / "suite", methods, (41, 42), tasks=3, absent=absent)
+    (damaged,) = (suite / "cells").glob("vanilla-42-*")
     (damaged / "matrix.csv").write_text("after_task,on_task\n1,what")
-    study = read_study(directory)
+    study = read_study(suite)
     page = read(study, tmp_path / "report.html")
     assert len(study.missing) == 2 and "What is missing" in page.headings
     assert all(page.text.count(line) == 1 for line in study.missing)
     assert any("matrix.csv" in line for line in study.missing)
-    assert [row["method"] for row in page.records("symbol_qa: Configurations")] == [
-        "sd_merge",
-        "vanilla",
-    ]
+    rows = page.records("symbol_qa: Configurations")
+    assert [row["method"] for row in rows] == ["sd_merge", "vanilla"]
 
 
 def test_a_run_that_is_there_twice_is_said_and_the_matrices_are_there(small):
@@ -195,10 +175,7 @@ def test_a_run_that_is_there_twice_is_said_and_the_matrices_are_there(small):
         ({("vanilla", 41): RecallMatrix().with_row(0, {1: (0, 20)})}, "Nothing has been learned"),
         ({("vanilla", 41): fading(5, 0.5)}, "One seed was run"),
         ({("sd", 41): fading(5, 0.5).with_row(6, {6: (1, 2)})}, "so no Final is known"),
-        (
-            {("vanilla", seed): fading(3, 0.5) for seed in (1, 2)} | {("sd", 1): fading(3, 0.9)},
-            "Of sd only 1 of 2 seeds are finished.",
-        ),
+        (ONE_LACKS, "Of sd only 1 of 2 seeds are finished."),
     ],
 )
 def test_the_first_sentences_say_how_much_is_known(matrices, words):

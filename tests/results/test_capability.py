@@ -59,16 +59,7 @@ def test_a_damaged_file_is_named(tmp_path, damaged):
     assert "\n" not in str(refused.value)
 
 
-def test_the_settings_tell_apart_what_is_asked():
-    items = [("1", "1 + 1", "2", {})]
-    settings = measurement_settings("weights", items, {"shots": 4})
-    assert settings == measurement_settings("weights", iter(items), {"shots": 4})
-    others = [
-        measurement_settings("others", items, {"shots": 4}),
-        measurement_settings("weights", [("1", "1 + 1", "3", {})], {"shots": 4}),
-        measurement_settings("weights", items, {"shots": 3}),
-    ]
-    assert settings not in others
+def test_models_after_other_tasks_have_other_fingerprints():
     assert model_after("run", ["a", "b"]) not in (model_after("run", ["a"]), model_after("n", "ab"))
 
 
