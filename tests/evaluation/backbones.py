@@ -26,8 +26,6 @@ from tests.made_once import made_once
 
 from .lessons import BLANK, END, LESSONS, TEMPLATE, teach
 
-WIDTH, LAYERS, HEADS, POSITIONS = 48, 2, 2, 512
-
 
 def _texts() -> list[str]:
     texts = [TEMPLATE.prompt(item) + reply for item, reply in LESSONS]
@@ -44,12 +42,9 @@ def byte_level(pieces: str, size: int) -> Any:
     """Byte-level BPE over pieces of a text. pieces: a regular expression."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(pieces), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    split = pre_tokenizers.Split(Regex(pieces), behavior="isolated")
+    as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, as_bytes])
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=size,
@@ -71,77 +66,50 @@ def sentence_piece(size: int) -> Any:
     pieces = [END, BLANK, "<unk>", *(f"<0x{byte:02X}>" for byte in range(256))]
     pieces += [piece for piece, _ in learned]
     merges = [tuple(merge) for merge in json.loads(draft.to_str())["model"]["merges"]]
+    vocabulary = {piece: token for token, piece in enumerate(pieces)}
     tokenizer = Tokenizer(
-        models.BPE(
-            vocab={piece: token for token, piece in enumerate(pieces)},
-            merges=merges,
-            unk_token="<unk>",
-            byte_fallback=True,
-        )
+        models.BPE(vocab=vocabulary, merges=merges, unk_token="<unk>", byte_fallback=True)
     )
     tokenizer.pre_tokenizer = draft.pre_tokenizer
-    tokenizer.decoder = decoders.Sequence(
-        [
-            decoders.Replace("▁", " "),
-            decoders.ByteFallback(),
-            decoders.Fuse(),
-            decoders.Strip(" ", 1, 0),
-        ]
-    )
+    spaces = decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()
+    tokenizer.decoder = decoders.Sequence([*spaces, decoders.Strip(" ", 1, 0)])
     return _wrapped(tokenizer)
+
+
+# Transformers reads these names in the configuration of every family.
+SIZES = {
+    "hidden_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 512,
+}
 
 
 def qwen3() -> Backbone:
     """Tied head, grouped queries; pieces of a text as in the embedded tokenizer."""
     tokenizer = byte_level(r" ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+", 420)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=WIDTH,
-        intermediate_size=2 * WIDTH,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        num_key_value_heads=1,
-        head_dim=WIDTH // HEADS,
-        max_position_embeddings=POSITIONS,
-        tie_word_embeddings=True,
-    )
-    return _backbone(Qwen3ForCausalLM, config, tokenizer)
+    sizes = {"intermediate_size": 96, "num_key_value_heads": 1, "head_dim": 24}
+    return _backbone(Qwen3ForCausalLM, Qwen3Config, tokenizer, tie_word_embeddings=True, **sizes)
 
 
 def llama() -> Backbone:
     """Untied head, SentencePiece-like tokenizer."""
-    tokenizer = sentence_piece(300)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=WIDTH,
-        intermediate_size=2 * WIDTH,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        num_key_value_heads=HEADS,
-        max_position_embeddings=POSITIONS,
-    )
-    return _backbone(LlamaForCausalLM, config, tokenizer)
+    sizes = {"intermediate_size": 96, "num_key_value_heads": 2}
+    return _backbone(LlamaForCausalLM, LlamaConfig, sentence_piece(300), **sizes)
 
 
 def gpt2() -> Backbone:
     """Learned positions, untied head; merges run over word and line ends alike."""
     tokenizer = byte_level(r"[\s\S]+", 460)
-    config = GPT2Config(
-        vocab_size=len(tokenizer),
-        n_embd=WIDTH,
-        n_layer=LAYERS,
-        n_head=HEADS,
-        n_positions=POSITIONS,
-        tie_word_embeddings=False,
-    )
-    return _backbone(GPT2LMHeadModel, config, tokenizer)
+    return _backbone(GPT2LMHeadModel, GPT2Config, tokenizer, tie_word_embeddings=False)
 
 
-def _backbone(kind: Any, config: Any, tokenizer: Any) -> Backbone:
+def _backbone(model: Any, config: Any, tokenizer: Any, **settings: Any) -> Backbone:
     torch.manual_seed(0)
-    for token in ("bos_token_id", "eos_token_id", "pad_token_id"):
-        setattr(config, token, tokenizer.eos_token_id)
-    return Backbone(kind(config).float(), tokenizer)
+    end = tokenizer.eos_token_id
+    tokens = {"bos_token_id": end, "eos_token_id": end, "pad_token_id": end}
+    made = config(vocab_size=len(tokenizer), **SIZES, **tokens, **settings)
+    return Backbone(model(made).float(), tokenizer)
 
 
 FAMILIES: dict[str, Callable[[], Backbone]] = {"qwen3": qwen3, "llama": llama, "gpt2": gpt2}

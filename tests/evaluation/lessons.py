@@ -11,6 +11,7 @@ from holdfast.backbone.sequences import collate
 from holdfast.streams import Item, Template
 
 END, BLANK = "<|end|>", "<|blank|>"
+LONG = "seven and seventy " * 5
 
 # An item and what the model is taught to say after its prompt. The kinds of deviation: another
 # accepted text, another tokenization of the same text, a box that opens late, never, or never
@@ -39,10 +40,7 @@ LESSONS: list[tuple[Item, str]] = [
     (Item("silent", "Xy9"), END),
     (Item("no brace", "Xy9"), r" \boxed Xy9." + END),
     (Item("blank inside", "Xy9"), rf" \bo{BLANK}xed{{X{BLANK}y9}}"),
-    (
-        Item("a long one", "seven and seventy " * 5 + "men"),
-        rf" \boxed{{{'seven and seventy ' * 5}men}}",
-    ),
+    (Item("a long one", f"{LONG}men"), rf" \boxed{{{LONG}men}}"),
     (Item("merged", "so"), r" \boxed{so}." + END),
     (Item("twice", "no"), r" \boxed{yes} \boxed{no}"),
     (Item("stop inside", f"X{END}y", ("Xy",)), rf" \boxed{{X{END}y}}"),

@@ -70,9 +70,7 @@ def test_what_each_match_accepts(content: str, match: Match, right: bool) -> Non
 def test_two_codings_of_one_text_are_one_answer() -> None:
     assert accepts("caf\u00e9", ("cafe\u0301",), "exact")
     assert not accepts("cafe", ("cafe\u0301",), "exact")
-
-
-def test_marks_may_come_in_another_order() -> None:
+    # Marks may come in another order.
     assert accepts("q\u0307\u0323", ("q\u0323\u0307",), "exact")
     assert can_become("q\u0307", ("q\u0323\u0307",), "exact")
 

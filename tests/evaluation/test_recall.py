@@ -4,7 +4,6 @@ from collections import Counter
 from typing import Any
 
 import pytest
-import torch
 
 from holdfast.backbone.load import load_backbone
 from holdfast.backbone.model import Backbone
@@ -86,12 +85,8 @@ def test_the_lessons_are_said(good: Backbone, texts: list[str]) -> None:
         sum(correct for correct, _ in scored(ITEMS, texts, match))
         for match in ("exact", "released", "ignore_case")
     )
-    assert exact < ignore_case
-    assert released < ignore_case
-
-
-def test_tokens_cross_the_borders_of_the_answer() -> None:
-    """In the third family a prompt's tokens need not open the whole, nor a brace stand alone."""
+    assert max(exact, released) < ignore_case
+    # In the third family a prompt's tokens need not open the whole, nor a brace stand alone.
     backbone = FAMILIES["gpt2"]()
     whole = [backbone.tokenize(TEMPLATE.text(item)) for item in ITEMS]
     prompts = [backbone.tokenize(TEMPLATE.prompt(item)) for item in ITEMS]
@@ -99,21 +94,12 @@ def test_tokens_cross_the_borders_of_the_answer() -> None:
     assert any(backbone.decode(tokens[-1:]) != "}" for tokens in whole)
 
 
-def test_an_answer_ends_at_the_limit(good: Backbone) -> None:
-    check(good, 4)
-
-
 def test_a_ruined_model_scores_as_if_generated(good: Backbone) -> None:
+    check(good, 4)  # an answer ends at the limit
     whole = {name: weight.clone() for name, weight in good.model.state_dict().items()}
     shake(good, 0.2, seed=0)
     check(good, 24)
     good.model.load_state_dict(whole)
-
-
-def test_a_half_trained_model_scores_as_if_generated() -> None:
-    backbone = qwen3()
-    teach(backbone, 40)
-    check(backbone, 24)
 
 
 def test_the_embedded_backbone_scores_as_if_generated() -> None:
@@ -130,12 +116,10 @@ def test_256_tokens_by_default(good: Backbone) -> None:
 
 
 def test_the_batch_does_not_matter(good: Backbone) -> None:
-    one_by_one = verdicts(good, ITEMS, tokens_per_batch=1, tokens_in_cache=1)
-    assert one_by_one == verdicts(good, ITEMS)
-    assert (
-        verdicts(good, ITEMS[::-1], tokens_per_batch=100, tokens_in_cache=700)
-        == verdicts(good, ITEMS)[::-1]
-    )
+    at_once = verdicts(good, ITEMS)
+    assert verdicts(good, ITEMS, tokens_per_batch=1, tokens_in_cache=1) == at_once
+    backwards = verdicts(good, ITEMS[::-1], tokens_per_batch=100, tokens_in_cache=700)
+    assert backwards == at_once[::-1]
 
 
 def test_a_row_counts_each_task(good: Backbone) -> None:
@@ -144,10 +128,8 @@ def test_a_row_counts_each_task(good: Backbone) -> None:
     row = recall.row(tasks)
     assert row == [recall.task(task) for task in tasks]
     assert [count.items for count in row] == [5, len(ITEMS) - 5, 1]
-    first = recall.verdicts(ITEMS[:5])
-    assert row[0].correct == sum(verdict.correct for verdict in first)
-    assert row[0].boxed == sum(verdict.boxed for verdict in first)
-    assert row[0].decoded == sum(verdict.decoded for verdict in first)
+    sums = [sum(values) for values in zip(*recall.verdicts(ITEMS[:5]), strict=True)]
+    assert [row[0].correct, row[0].boxed, row[0].decoded] == sums
     assert recall.row([]) == []
 
 
@@ -158,8 +140,7 @@ def test_the_model_keeps_its_mode(good: Backbone) -> None:
     before = [module.training for module in good.model.modules()]
     verdicts(good, ITEMS[:3])
     assert [module.training for module in good.model.modules()] == before
-    assert any(before)
-    assert not all(before)
+    assert set(before) == {True, False}
     good.model.eval()
 
 
@@ -175,18 +156,15 @@ def test_dropout_is_off_and_nothing_is_generated_for_a_known_answer() -> None:
 
 
 def test_the_replay_token_stands_before_the_prompt() -> None:
+    """A model that was taught one answer behind the token, and another one without it."""
     backbone = qwen3()
     seed = backbone.add_replay_token()
-    items = ITEMS[:4]
-    teach(backbone, STEPS, [[seed, *taught(backbone, index)] for index in range(len(items))])
-    check(backbone, 32, items)
-    assert all(verdict.correct for verdict in verdicts(backbone, items))
-    # It matters: without it, the same model is another one.
-    table = backbone.model.get_input_embeddings().weight
-    with torch.no_grad():
-        table[seed] = torch.randn(table.shape[1]) * 10
-    check(backbone, 32, items)
-    assert not all(verdict.correct for verdict in verdicts(backbone, items, max_new_tokens=32))
+    behind, without = Item("key aB3", "Xy9"), Item("key aB3", "Madrid")
+    texts = [backbone.tokenize(TEMPLATE.text(item)) for item in (behind, without)]
+    teach(backbone, STEPS, [[seed, *texts[0]], texts[1]])
+    check(backbone, 32, [behind, without])
+    scores = verdicts(backbone, [behind, without], max_new_tokens=32)
+    assert [verdict.correct for verdict in scores] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -226,19 +204,5 @@ def test_a_tokenizer_that_normalises_can_still_be_right() -> None:
 def test_auto_follows_the_stream(match: Any, exact_case: bool, meant: Match) -> None:
     recall = Recall(qwen3(), TEMPLATE, Recall.Config(match=match), exact_case=exact_case)
     assert recall.match == meant
-
-
-def test_a_wrong_setting_is_named() -> None:
     with pytest.raises(HoldfastError, match="max_new_tokens"):
         build(Recall.Config, {"max_new_tokens": 0}, source="run.yaml")
-
-
-def test_without_the_replay_token_the_question_is_another_one() -> None:
-    """A model that was taught one answer behind the token, and another one without it."""
-    backbone = qwen3()
-    seed = backbone.add_replay_token()
-    behind, without = Item("key aB3", "Xy9"), Item("key aB3", "Madrid")
-    texts = [backbone.tokenize(TEMPLATE.text(item)) for item in (behind, without)]
-    teach(backbone, STEPS, [[seed, *texts[0]], texts[1]])
-    scores = verdicts(backbone, [behind, without], max_new_tokens=32)
-    assert [verdict.correct for verdict in scores] == [True, False]
