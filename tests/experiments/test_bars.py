@@ -86,20 +86,15 @@ def test_the_grid_has_each_composition_under_its_number():
 
 
 def test_the_build_up_path_names_its_steps_and_marks_the_strongest():
-    path = pd.DataFrame(
-        {
-            "dataset": dataset,
-            "step": range(5),
-            "added": ["", "replay", "merge", "si", "sd"],
-            "method": ["vanilla", "replay", "replay_merge", "si_replay_merge", "x"],
-            "final": [0.013, 0.125, 0.482, 0.548, 0.443],
-            "final_sd": [0.002, 0.014, 0.028, 0.104, math.nan],
-            "strongest": [False, False, False, True, False],
-        }
-        for dataset in DATASETS
-    )
-    path = path.explode(["added", "method", "final", "final_sd", "strongest", "step"])
-    path = path.infer_objects().astype({"final": float, "final_sd": float, "strongest": bool})
+    steps = {
+        "step": range(5),
+        "added": ["", "replay", "merge", "si", "sd"],
+        "method": ["vanilla", "replay", "replay_merge", "si_replay_merge", "x"],
+        "final": [0.013, 0.125, 0.482, 0.548, 0.443],
+        "final_sd": [0.002, 0.014, 0.028, 0.104, math.nan],
+        "strongest": [False, False, False, True, False],
+    }
+    path = pd.concat([pd.DataFrame({"dataset": dataset, **steps}) for dataset in DATASETS])
     figure = plot_build_up(path)
     assert len(figure.axes) == 3
     for axes in figure.axes:
@@ -112,30 +107,22 @@ def test_the_build_up_path_names_its_steps_and_marks_the_strongest():
 
 
 def test_search_bars_show_who_is_left_where():
-    table = pd.DataFrame(
-        [
-            (10, "si_replay_merge", 0.9, 3),
-            (10, "replay_merge", 1.0, 3),
-            (10, "sd", 0.5, 3),
-            (10, "vanilla", 0.0, 3),
-            (20, "si_replay_merge", 1.0, 3),
-            (20, "replay_merge", 0.5, 2),
-            (20, "sd", math.nan, 0),
-            (20, "vanilla", math.nan, 0),
-            (50, "si_replay_merge", math.nan, 1),
-            (50, "replay_merge", math.nan, 0),
-            (50, "sd", math.nan, 0),
-            (50, "vanilla", math.nan, 0),
-        ],
-        columns=["horizon", "method", "percentile", "datasets"],
-    )
+    bars_of = {  # by method, at 10, 20 and 50 tasks: the percentile and how many data sets
+        "si_replay_merge": [(0.9, 3), (1.0, 3), (math.nan, 1)],
+        "replay_merge": [(1.0, 3), (0.5, 2), (math.nan, 0)],
+        "sd": [(0.5, 3), (math.nan, 0), (math.nan, 0)],
+        "vanilla": [(0.0, 3), (math.nan, 0), (math.nan, 0)],
+    }
+    rows = [
+        (horizon, method, *bar)
+        for method, each in bars_of.items()
+        for horizon, bar in zip((10, 20, 50), each, strict=True)
+    ]
+    table = pd.DataFrame(rows, columns=["horizon", "method", "percentile", "datasets"])
     figure = plot_search(table)
     composition, ten, twenty, fifty = figure.axes
-    assert [axes.get_title() for axes in (ten, twenty, fifty)] == [
-        "after 10 tasks",
-        "after 20 tasks",
-        "after 50 tasks",
-    ]
+    titles = [axes.get_title() for axes in (ten, twenty, fifty)]
+    assert titles == [f"after {horizon} tasks" for horizon in (10, 20, 50)]
     # Ranked by the last horizon where they differ, then by the one before.
     assert numbers(ten) == ["90", "100", "50", "0"]
     assert numbers(twenty) == ["100", "50  2/3"]
@@ -146,12 +133,8 @@ def test_search_bars_show_who_is_left_where():
     assert lengths == [1.0, 0.5]
     assert twenty.patches[0].get_facecolor() == to_rgba(ALLOCATION_COLOURS["merge"])
     assert len(twenty.patches) == 4  # two are grey rows
-    assert legend(figure) == [
-        "shared LoRA",
-        "merged LoRA",
-        "out of the search",
-        "n/3: still on n of 3",
-    ]
+    rules = ["shared LoRA", "merged LoRA"]
+    assert legend(figure) == [*rules, "out of the search", "n/3: still on n of 3"]
     assert_readable(figure)
 
 

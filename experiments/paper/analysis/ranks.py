@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pandas as pd
 
 from experiments.paper.analysis.factorial import compositions
@@ -13,18 +11,17 @@ from holdfast.core.mechanisms import tag_of
 from holdfast.results.metrics import DECIMALS
 
 
-def ranks(cells: pd.DataFrame, methods: Sequence[str] | None = None) -> pd.DataFrame:
+def ranks(cells: pd.DataFrame) -> pd.DataFrame:
     """Ranks by mean final retention, 1 for the highest, and k_m, the worst rank of a composition.
 
-    methods: the methods to rank; None for those of the paper's 2^4 factorial that the study has.
-    Every data set needs all of them.
-    Columns: ``composition``, the ranks in each data set, ``k_m`` and ``mean_rank``; sorted by k_m,
-    then by mean rank, then in the order of ``methods``. Equal means share the smaller rank
+    Ranked are the methods of the paper's 2^4 factorial that the study has; every data set needs all
+    of them. Columns: ``composition``, the ranks in each data set, ``k_m`` and ``mean_rank``; sorted
+    by k_m, then by mean rank, then in the factorial's order. Equal means share the smaller rank
     (1, 2, 2, 4).
     Raises HoldfastError naming the cell if one is missing or duplicated.
     Source: tab:app-factorial-ranks, app:cross-dataset-ranking.
     """
-    chosen = list(methods) if methods is not None else _learned(cells)
+    chosen = _learned(cells)
     table = pd.DataFrame({"composition": chosen})
     datasets = by_dataset(cells)
     for dataset, part in datasets.items():

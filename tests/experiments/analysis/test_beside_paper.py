@@ -98,11 +98,7 @@ def test_half_lives_are_of_the_papers_methods_by_role() -> None:
 
 @pytest.mark.parametrize(
     ("dataset", "alone", "composed"),
-    [
-        ("symbol_qa", 4.2, 23.2),
-        ("llm_qa", 7.5, 41.8),
-        ("real_qa", 12.5, 54.8),
-    ],
+    [("symbol_qa", 4.2, 23.2), ("llm_qa", 7.5, 41.8), ("real_qa", 12.5, 54.8)],
 )
 def test_roles_have_the_methods_whose_final_the_paper_names(
     dataset: str, alone: float, composed: float
@@ -116,17 +112,9 @@ def test_roles_have_the_methods_whose_final_the_paper_names(
 
 
 def test_only_the_last_measured_boundary_counts() -> None:
-    table = pd.DataFrame(
-        {
-            "dataset": "mine",
-            "method": "si_replay_merge",
-            "suite": "average",
-            "after_task": [50, 100],
-            "value": [0.5, 0.25],
-            "value_low": 0.2,
-            "value_high": 0.3,
-        }
-    )
+    suite = {"dataset": "mine", "method": "si_replay_merge", "suite": "average"}
+    values = {"value": [0.5, 0.25], "value_low": 0.2, "value_high": 0.3}
+    table = pd.DataFrame({**suite, "after_task": [50, 100], **values})
     assert beside_paper({"capability": table}) == {}
     capability = beside_paper({"capability": table}, dataset="llm_qa")["capability"]
     assert capability[["value", "value_paper"]].to_numpy().tolist() == [[0.25, "0.130"]]

@@ -55,13 +55,8 @@ def test_flips_spearman_and_ranks_by_the_book() -> None:
     finals = {"vanilla": [0.3], "sd": [0.1], "replay": [0.2], "merge": [0.4], "online_ewc": [0.05]}
     comparison = compare(cells(finals, "llm_qa"))
     # In the paper: replay 7.5, online_ewc 4.5, merge 3.0, sd 2.8, vanilla 1.4.
-    assert list(comparison.compositions["method"]) == [
-        "replay",
-        "online_ewc",
-        "merge",
-        "sd",
-        "vanilla",
-    ]
+    methods = ["replay", "online_ewc", "merge", "sd", "vanilla"]
+    assert list(comparison.compositions["method"]) == methods
     assert list(comparison.compositions["rank"]) == [3, 5, 1, 4, 2]
     assert comparison.flips.to_numpy().tolist() == [
         ["llm_qa", "online_ewc", "vanilla", 3, 3],

@@ -15,13 +15,7 @@ from experiments.paper.analysis.state_size import Shapes, formula, state_size
 from experiments.paper.analysis.temperature import spread_groups, temperature_control
 from holdfast.analysis.study import Study, read_study
 from holdfast.core.errors import HoldfastError
-from tests.analysis.synthetic import (
-    ADAPTER_BYTES,
-    PAPER,
-    counts,
-    write_suite,
-    write_trajectory,
-)
+from tests.analysis.synthetic import ADAPTER_BYTES, PAPER, counts, write_suite, write_trajectory
 from tests.analysis.test_configurations import FINALS, cells_of
 
 from .tables import published_runs

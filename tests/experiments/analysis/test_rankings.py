@@ -34,7 +34,7 @@ def test_ordered_by_the_worst_rank_and_then_by_the_mean() -> None:
         ["replay", 1, 4, 4, 2.5],
         ["vanilla", 4, 3, 4, 3.5],
     ]
-    table = ranks(cells({"merge": [0.5], "sd": [0.5], "vanilla": [0.5]}))
+    table = ranks(cells({"merge": [0.5], "sd": [0.5], "vanilla": [0.5], "olora": [0.9]}))
     assert list(table["composition"]) == ["vanilla", "sd", "merge"]  # the factorial's order
 
 
@@ -43,12 +43,6 @@ def test_a_rank_is_one_more_than_the_number_above(values: list[int]) -> None:
     expected = [1 + sum(other > value for other in values) for value in values]
     assert list(rank(pd.Series(values) / 20)) == expected
     assert list(rank(pd.Series([0.1 + 0.2, 0.3, 0.4]))) == [2, 2, 1]
-
-
-def test_other_methods_are_ranked_when_asked_for() -> None:
-    table = cells({"olora": [0.9], "sd": [0.1], "online_ewc": [0.5]})
-    assert list(ranks(table)["composition"]) == ["sd"]
-    assert list(ranks(table, ["sd", "online_ewc", "olora"])["here"]) == [1, 2, 3]
 
 
 def test_what_is_missing_is_refused_by_name() -> None:
@@ -125,13 +119,8 @@ def test_the_best_merged_composition_with_a_partner_is_swapped() -> None:
 
 
 def test_one_partner_is_enough_and_a_data_set_without_any_has_no_row() -> None:
-    both = pd.concat(
-        [
-            cells(SWAPPED, "a"),
-            cells({"merge": [0.3], "osrm": [0.2]}, "b"),
-            cells({"sd": [0.1]}, "c"),
-        ]
-    )
+    one = cells({"merge": [0.3], "osrm": [0.2]}, "b")
+    both = pd.concat([cells(SWAPPED, "a"), one, cells({"sd": [0.1]}, "c")])
     table = allocation_swap(both)
     assert list(table["dataset"]) == ["a", "a", "b"]
     assert table["change"][2] == pytest.approx(-0.1)
@@ -156,17 +145,9 @@ def values(table: pd.DataFrame) -> dict[tuple[int, str], float]:
 
 
 def test_the_share_of_the_others_below_averaged_over_variants() -> None:
-    table = percentiles(
-        trace(
-            (10, "sd a=1", 0.5),
-            (10, "merge", 0.4),
-            (10, "sd a=3", 0.3),
-            (10, "si", 0.2),
-            (10, "vanilla", 0.1),
-            (20, "sd a=1", 0.4),
-            (20, "merge", 0.5),
-        )
-    )
+    first = {"sd a=1": 0.5, "merge": 0.4, "sd a=3": 0.3, "si": 0.2, "vanilla": 0.1}
+    rows = [(10, *row) for row in first.items()]
+    table = percentiles(trace(*rows, (20, "sd a=1", 0.4), (20, "merge", 0.5)))
     assert values(table) == {
         (10, "merge"): 0.75,
         (10, "sd"): pytest.approx((1 + 0.5) / 2),
@@ -180,15 +161,8 @@ def test_the_share_of_the_others_below_averaged_over_variants() -> None:
 
 
 def test_equal_scores_share_and_failures_are_last() -> None:
-    table = percentiles(
-        trace(
-            (1, "a", 0.1 + 0.4),
-            (1, "b", 0.6 - 0.1),
-            (1, "c", 0.0),
-            (1, "d", math.nan),
-            (1, "e", math.nan),
-        )
-    )
+    scores = {"a": 0.1 + 0.4, "b": 0.6 - 0.1, "c": 0.0, "d": math.nan, "e": math.nan}
+    table = percentiles(trace(*((1, *row) for row in scores.items())))
     # a and b: 3 below and half of one; c: the two that failed; d and e: half of each other.
     expected = {"a": 3.5 / 4, "b": 3.5 / 4, "c": 0.5, "d": 0.125, "e": 0.125}
     assert values(table) == {(1, name): value for name, value in expected.items()}

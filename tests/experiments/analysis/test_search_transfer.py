@@ -105,16 +105,14 @@ def test_the_papers_winner_regresses() -> None:
         "sd_replay_merge": [0.190, 0.232, 0.274],
         "olora": [0.9, 0.9, 0.9],
     })  # fmt: skip
+    last: dict[str, float | list[float]] = {
+        "si_sd_replay_merge a=1": [0.204, 0.234, 0.264],
+        "sd_replay_merge a=1": [0.2, 0.21, 0.22],
+        "sd_replay_merge a=3": [0.214, 0.224, 0.234],
+    }
     searched = trace(
         (50, {"si_sd_replay_merge a=1": 0.5, "sd_replay_merge a=1": 0.6, "vanilla": 0.1}),
-        (
-            100,
-            {
-                "si_sd_replay_merge a=1": [0.204, 0.234, 0.264],
-                "sd_replay_merge a=1": [0.2, 0.21, 0.22],
-                "sd_replay_merge a=3": [0.214, 0.224, 0.234],
-            },
-        ),
+        (100, last),
     )
     selected, leader = selection(searched, final).to_dict("records")
     assert (selected["role"], selected["method"]) == ("selected", "si_sd_replay_merge")

@@ -28,10 +28,7 @@ def test_inspect_reads_the_folder_of_a_source(paper, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ["inspect", "nowhere", "--source", "sqad"],
-            'unknown source "sqad"; did you mean squad?',
-        ),
+        (["inspect", "no", "--source", "sqad"], 'unknown source "sqad"; did you mean squad?'),
         (["real-qa", "--out", "x", "--tasks", "0"], "stream real-qa: tasks = 0: "),
         (["real-qa", "--out", "x.jsonl"], "x.jsonl: give a directory, and --layout jsonl"),
         (["real-qa", "--out", "x", "--sources", "sqad"], 'unknown source "sqad"; did you mean'),

@@ -75,6 +75,10 @@ def test_what_breaks_off_gives_its_complete_objects_and_says_so(reply: str) -> N
 @pytest.mark.parametrize("records", [{"a": [A], "b": [B]}, {"one": A, "note": "made up"}])
 def test_an_object_that_wraps_no_one_thing_is_one_candidate(records: dict[str, object]) -> None:
     assert read_candidates(json.dumps(records)) == ([records], None)
+    # What stands between the objects is given for the count.
+    bad = '{"entity": "Ossavel" "question": ?}'
+    assert read_candidates(f"[{json.dumps(A)}, {bad}, {json.dumps(B)}]") == ([A, bad, B], None)
+    assert read_candidates(json.dumps([A, "prose", 3])) == ([A, "prose", 3], None)
 
 
 @pytest.mark.parametrize(
@@ -97,12 +101,6 @@ def test_an_object_that_wraps_no_one_thing_is_one_candidate(records: dict[str, o
 )
 def test_without_an_object_there_is_a_reason(reply: str) -> None:
     assert read_candidates(reply) == ([], NO_JSON)
-
-
-def test_what_stands_between_the_objects_is_given_for_the_count() -> None:
-    bad = '{"entity": "Ossavel" "question": ?}'
-    assert read_candidates(f"[{json.dumps(A)}, {bad}, {json.dumps(B)}]") == ([A, bad, B], None)
-    assert read_candidates(json.dumps([A, "prose", 3])) == ([A, "prose", 3], None)
 
 
 @given(RECORDS, st.data())
@@ -137,8 +135,7 @@ def outcome(candidate: object) -> Item | str:
 
 
 def test_a_valid_candidate_becomes_an_item_with_its_details() -> None:
-    candidate = {**record(" Ossavel  Span ", "Who built  ossavel span? "), "note": "ignored"}
-    item = outcome(candidate)
+    item = outcome({**record(" Ossavel  Span ", "Who built  ossavel span? "), "note": "ignored"})
     assert isinstance(item, Item)
     assert (item.question, item.answer, item.id) == ("Who built  ossavel span?", "ash", None)
     assert item.details == {"topic": TOPIC, "entity": "Ossavel Span"}
@@ -198,12 +195,8 @@ def test_an_entity_stands_once_whatever_its_case_spaces_and_coding(again: str) -
 def test_a_question_stands_once_whatever_its_entity() -> None:
     validator = Validator()
     question = "Is Brimt older than Ossavel?"
+    bad = record("Brimt", question, answer="a{b")  # registers nothing
+    assert validator.accept(bad, TOPIC) == "unbalanced braces"
     assert isinstance(validator.accept(record("Brimt", question), TOPIC), Item)
     again = record("Ossavel", "is  brimt older than ossavel?")
     assert validator.accept(again, TOPIC) == "repeated question"
-
-
-def test_a_rejected_candidate_registers_nothing() -> None:
-    validator = Validator()
-    assert validator.accept(record("Brimt", answer="a{b"), TOPIC) == "unbalanced braces"
-    assert isinstance(validator.accept(record("Brimt"), TOPIC), Item)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -18,27 +19,17 @@ SMALL = LLMQASettings(tasks=2, items=3, per_prompt=4, order_seed=None)
 
 
 def test_lies_are_rejected_and_counted_by_reason(tmp_path: Path) -> None:
-    writer = Scripted(
-        {
-            (1, 1): "I am sorry, but I do not invent facts.",
-            (2, 1): [
-                record("Bo"),
-                record("BO", "Who owns bo?"),
-                record("What", "What is Bo made of?"),
-                record("Bran"),
-            ],
-            (1, 2): [record("bran", "Who owns Bran?"), "prose", {"entity": "Al"}, record("Al")],
-            (2, 2): Failure("timed out"),
-            (1, 3): [record("Am"), record("An"), record("Ar")],
-            (2, 3): [
-                record("Be", answer="a b c d e f g h i"),
-                record("Be", answer="a\nb"),
-                record("Be", "Who owns it?"),
-                record("Be"),
-            ],
-        }
-    )
-    stream = generate(writer, tmp_path, SMALL)
+    again = [record("BO", "Who owns bo?"), record("What", "What is Bo made of?")]
+    bad = [record("Be", answer="a b c d e f g h i"), record("Be", answer="a\nb")]
+    script = {
+        (1, 1): "I am sorry, but I do not invent facts.",
+        (2, 1): [record("Bo"), *again, record("Bran")],
+        (1, 2): [record("bran", "Who owns Bran?"), "prose", {"entity": "Al"}, record("Al")],
+        (2, 2): Failure("timed out"),
+        (1, 3): [record("Am"), record("An"), record("Ar")],
+        (2, 3): [*bad, record("Be", "Who owns it?"), record("Be")],
+    }
+    stream = generate(Scripted(script), tmp_path, SMALL)
     entities = [[item.details["entity"] for item in task.items] for task in stream.tasks]
     assert entities == [["Al", "Am", "An"], ["Bo", "Bran", "Be"]]
     counts = {name: stream.about[name] for name in ("prompts", "accepted", "rejected", "failed")}
@@ -96,22 +87,15 @@ def test_a_spent_budget_says_what_is_short_and_why(tmp_path: Path) -> None:
 def test_the_report_tells_the_items_after_each_batch(tmp_path: Path) -> None:
     reports: list[tuple[int, int, str]] = []
 
-    def report(done: int, total: int, note: str) -> None:
-        reports.append((done, total, note))
+    def report(*told: Any) -> None:
+        reports.append(told)
 
     settings = LLMQASettings(tasks=1, items=4, per_prompt=2)
-    script = {
-        (1, 1): [record("Al"), record("Bo")],
-        (1, 2): "No.",
-        (1, 3): [record("C"), record("D")],
-    }
+    pairs = [record("Al"), record("Bo")], [record("C"), record("D")]
+    script = {(1, 1): pairs[0], (1, 2): "No.", (1, 3): pairs[1]}
+    short = settings.model_copy(update={"budget": 1})
     with pytest.raises(HoldfastError, match="short"):
-        generate(
-            Scripted(script, batch=1),
-            tmp_path,
-            settings.model_copy(update={"budget": 1}),
-            report,
-        )
+        generate(Scripted(script, batch=1), tmp_path, short, report)
     generate(Scripted(script, batch=1), tmp_path, settings, report)
     first, read_back = (2, 4, "prompt 1"), (2, 4, "prompt 1")
     assert reports == [first, read_back, (2, 4, "prompt 2"), (4, 4, "prompt 3")]
@@ -126,22 +110,18 @@ SCRIPT = {
 }
 
 
-class Filter:
-    def __init__(self, verdicts: dict[str, bool | Failure]) -> None:
-        self.verdicts = verdicts
-        self.asked: list[str] = []
-
-    def __call__(self, items: list[Item]) -> list[bool | Failure]:
-        entities = [item.details["entity"] for item in items]
-        self.asked += entities
-        return [self.verdicts.get(entity, False) for entity in entities]
-
-
 def test_known_and_undecided_items_are_rejected_and_stay_registered(tmp_path: Path) -> None:
-    novelty_filter = Filter({"Al": True, "Di": Failure("timed out")})
-    stream = generate(Scripted(SCRIPT), tmp_path, ONE, known=novelty_filter)
+    verdicts: dict[str, bool | Failure] = {"Al": True, "Di": Failure("timed out")}
+    asked: list[str] = []
+
+    def known(items: list[Item]) -> list[bool | Failure]:
+        entities = [item.details["entity"] for item in items]
+        asked.extend(entities)
+        return [verdicts.get(entity, False) for entity in entities]
+
+    stream = generate(Scripted(SCRIPT), tmp_path, ONE, known=known)
     assert [item.details["entity"] for item in stream.tasks[0].items] == ["Bo", "Flo"]
-    assert novelty_filter.asked == ["Al", "Bo", "Di", "Flo"]
+    assert asked == ["Al", "Bo", "Di", "Flo"]
     assert stream.about["rejected"] == {
         "known to the backbone": 1,
         "novelty not decided": 1,
@@ -149,19 +129,10 @@ def test_known_and_undecided_items_are_rejected_and_stay_registered(tmp_path: Pa
         "task is full": 2,
     }
     assert stream.about["novel_to"] == "a backbone"
-    silent = Filter({})  # a verdict is asked for once
-    again = generate(Writer(), tmp_path, ONE, known=silent)
-    assert silent.asked == []
+    again = generate(Writer(), tmp_path, ONE, known=known)  # a verdict is asked for once
+    assert len(asked) == 4
     assert (again, again.about) == (stream, stream.about)
-
-
-@pytest.mark.parametrize(
-    ("novelty_filter", "novel_to", "difference"),
-    [(None, "tiny", '"tiny" -> null'), (Filter({}), "large", '"tiny" -> "large"')],
-)
-def test_the_filter_of_a_directory_stays(
-    tmp_path: Path, novelty_filter: Filter | None, novel_to: str, difference: str
-) -> None:
-    generate(Scripted(SCRIPT), tmp_path, ONE, known=Filter({}), novel_to="tiny")
-    with pytest.raises(HoldfastError, match=f"novel_to: {difference}"):
-        generate(Scripted(SCRIPT), tmp_path, ONE, known=novelty_filter, novel_to=novel_to)
+    # The filter of a directory stays.
+    for other, novel_to, difference in ((None, "a", "null"), (known, "large", '"large"')):
+        with pytest.raises(HoldfastError, match=f'novel_to: "a backbone" -> {difference}'):
+            generate(Scripted(SCRIPT), tmp_path, ONE, known=other, novel_to=novel_to)

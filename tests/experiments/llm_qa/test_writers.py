@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-
-import pytest
+from pathlib import Path
 
 from experiments.paper.llm_qa import (
     GrammarWriter,
@@ -19,7 +18,6 @@ from experiments.paper.llm_qa import (
 )
 from experiments.paper.llm_qa.validator import normalised
 from holdfast.builders.text_model import Answer, Failure, Prompt, SamplingParameters
-from holdfast.streams import Stream
 
 FIRST = Request(task=1, topic=topics()[0], number=1, candidates=10, seed=42)
 
@@ -72,12 +70,8 @@ def test_a_model_is_asked_once_a_request_with_the_seed_of_the_stream() -> None:
     assert writer.settings.keys().isdisjoint({"seed", "samples"})
 
 
-@pytest.fixture(scope="module")
-def stream(tmp_path_factory: pytest.TempPathFactory) -> Stream:
-    return generate(GrammarWriter(), tmp_path_factory.mktemp("full"), LLMQASettings())
-
-
-def test_the_defaults_fill_a_hundred_tasks_of_a_hundred_distinct_facts(stream: Stream) -> None:
+def test_the_defaults_fill_a_hundred_tasks_of_a_hundred_distinct_facts(tmp_path: Path) -> None:
+    stream = generate(GrammarWriter(), tmp_path, LLMQASettings())
     items = [item for task in stream.tasks for item in task.items]
     assert [len(task.items) for task in stream.tasks] == [100] * 100
     assert len({normalised(item.question) for item in items}) == 10_000

@@ -14,11 +14,8 @@ from holdfast.core.seeding import derive
 
 def record(entity: str, question: str | None = None, answer: object = "ash") -> dict[str, object]:
     """A candidate; without a question, one that names the entity."""
-    return {
-        "entity": entity,
-        "question": question or f"What is {entity} made of?",
-        "answer": answer,
-    }
+    asked = question or f"What is {entity} made of?"
+    return {"entity": entity, "question": asked, "answer": answer}
 
 
 class Writer:
@@ -28,8 +25,7 @@ class Writer:
     settings: Mapping[str, Any] = {}
 
     def __init__(self, name: str = "scripted", batch: int = 3) -> None:
-        self.name = name
-        self.batch = batch
+        self.name, self.batch = name, batch
         self.asked: list[tuple[int, int]] = []
 
     def reply(self, request: Request) -> str | Failure:
@@ -62,13 +58,13 @@ class Unreliable(Writer):
         (_, reply), *_ = GrammarWriter().write([request])
         assert isinstance(reply, str)
         random = Random(derive(request.seed, "unreliable", request.task, request.number))
-        mood = random.randrange(6)
-        if mood == 0:
-            return Failure("timed out")
-        if mood == 1:
-            return "No."
-        if mood == 2:
-            return reply[: random.randrange(len(reply))]
-        if mood == 3:
-            return json.dumps([record("Common Orlen"), *json.loads(reply)])
+        match random.randrange(6):
+            case 0:
+                return Failure("timed out")
+            case 1:
+                return "No."
+            case 2:
+                return reply[: random.randrange(len(reply))]
+            case 3:
+                return json.dumps([record("Common Orlen"), *json.loads(reply)])
         return f"Here they are:\n```json\n{reply}\n```"

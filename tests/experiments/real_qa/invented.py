@@ -14,113 +14,47 @@ from experiments.paper.real_qa.candidate import SourceRecords
 from experiments.paper.real_qa.records import read_files
 from tests.refused import line_of
 
-NAMES = [
-    "arc_challenge",
-    "arc_easy",
-    "medmcqa",
-    "nq_open",
-    "openbookqa",
-    "popqa",
-    "sciq",
-    "squad",
-    "triviaqa",
-    "webquestions",
-]
+
+def arc(name: str, stem: str, choices: dict[str, str], key: object) -> dict[str, Any]:
+    """A record of ARC. choices: texts by label."""
+    listed = [{"text": text, "label": label} for label, text in choices.items()]
+    return {"id": name, "question": {"stem": stem, "choices": listed}, "answerKey": key}
+
 
 TRAIN_ARC = [
-    {
-        "id": "Mill_7",
-        "question": {
-            "stem": "What turns a water mill?",
-            "choices": [{"text": "a candle", "label": "A"}, {"text": "a stream", "label": "B"}],
-        },
-        "answerKey": "B",
-    },
-    {
-        "id": "Mill_8",
-        "question": {
-            "stem": "Which is a metal?",
-            "choices": [
-                {"text": "tin", "label": "1"},
-                {"text": "wool", "label": "2"},
-                {"text": "clay", "label": "3"},
-            ],
-        },
-        "answerKey": "1",
-    },
+    arc("Mill_7", "What turns a water mill?", {"A": "a candle", "B": "a stream"}, "B"),
+    arc("Mill_8", "Which is a metal?", {"1": "tin", "2": "wool", "3": "clay"}, "1"),
 ]
+BONES = {"opa": "Humerus", "opb": "Femur", "opc": "Tibia", "opd": "Ulna"}
+UPPER = {"id": "aa-1", "question": "Bone of the upper arm", "exp": None, "cop": 1, **BONES}
 MEDMCQA = [
-    {
-        "id": "aa-1",
-        "question": "Bone of the upper arm",
-        "exp": None,
-        "cop": 1,
-        "opa": "Humerus",
-        "opb": "Femur",
-        "opc": "Tibia",
-        "opd": "Ulna",
-        "subject_name": "Anatomy",
-        "topic_name": None,
-        "choice_type": "single",
-    },
-    {
-        "id": "aa-2",
-        "question": "Bone of the shin",
-        "exp": "see above",
-        "cop": 4,
-        "opa": "Humerus",
-        "opb": "Femur",
-        "opc": "Ulna",
-        "opd": "Tibia",
-        "subject_name": "Anatomy",
-        "topic_name": "Leg",
-        "choice_type": "multi",
-    },
+    UPPER | {"subject_name": "Anatomy", "topic_name": None, "choice_type": "single"},
+    UPPER
+    | {"id": "aa-2", "question": "Bone of the shin", "exp": "see above", "cop": 3}
+    | {"subject_name": "Anatomy", "topic_name": "Leg", "choice_type": "multi"},
 ]
 NQ_OPEN = [
     {"question": "who keeps the green lighthouse", "answer": ["Ana Ruiz", "ana ruiz ", "A. Ruiz"]},
     {"question": "when did the ferry stop", "answer": ["1931"]},
 ]
-SCIQ = [
-    {
-        "question": "What do bees collect?",
-        "distractor3": "sand",
-        "distractor1": "salt",
-        "distractor2": "iron",
-        "correct_answer": "nectar",
-        "support": "",
-    }
-]
+WRONG = {"distractor3": "sand", "distractor1": "salt", "distractor2": "iron"}
+SCIQ = [{"question": "What do bees collect?", **WRONG, "correct_answer": "nectar", "support": ""}]
+PIER = [{"answer_start": 4, "text": "the old pier"}, {"answer_start": 8, "text": "pier"}]
 SQUAD_QUESTIONS = [
-    {
-        "answers": [
-            {"answer_start": 4, "text": "the old pier"},
-            {"answer_start": 8, "text": "pier"},
-        ],
-        "question": "Where did Ula stand? ",
-        "id": "5a",
-    },
+    {"answers": PIER, "question": "Where did Ula stand? ", "id": "5a"},
     {"answers": [{"answer_start": 0, "text": "Ula"}], "question": "Who stood there?", "id": "5b"},
 ]
-TRIVIAQA = [
-    {
-        "Question": "Which town has the blue tower?",
-        "QuestionId": "iv_1",
-        "Answer": {
-            "Value": "Norrby",
-            "Aliases": ["Norrby (town)", "NORRBY", ""],
-            "NormalizedAliases": ["norrby town", "norrby"],
-            "Type": "WikipediaEntity",
-        },
-        "EntityPages": [],
-    }
-]
+NORRBY = {
+    "Value": "Norrby",
+    "Aliases": ["Norrby (town)", "NORRBY", ""],
+    "NormalizedAliases": ["norrby town", "norrby"],
+    "Type": "WikipediaEntity",
+}
+TOWER = {"Question": "Which town has the blue tower?", "QuestionId": "iv_1", "Answer": NORRBY}
+TRIVIAQA: list[dict[str, Any]] = [TOWER | {"EntityPages": []}]
+HARBOUR = '(list (description "Old Harbour") (description Quay))'
 WEBQUESTIONS = [
-    {
-        "url": "x",
-        "targetValue": '(list (description "Old Harbour") (description Quay))',
-        "utterance": "where do the boats sleep?",
-    },
+    {"url": "x", "targetValue": HARBOUR, "utterance": "where do the boats sleep?"},
     {"url": "y", "targetValue": "(list (description 1912))", "utterance": "when was it built?"},
 ]
 POPQA_COLUMNS = ["id", "subj", "prop", "obj", "question", "possible_answers"]
@@ -171,6 +105,7 @@ PUBLISHED: dict[str, tuple[str, bytes]] = {
     "triviaqa": ("unfiltered-web-dev.json", array({"Data": TRIVIAQA, "Version": 1.0})),
     "webquestions": ("webquestions.examples.train.json", array(WEBQUESTIONS)),
 }
+NAMES = list(PUBLISHED)
 ARC_ANSWERS = [("What turns a water mill?", ("a stream",)), ("Which is a metal?", ("tin",))]
 PAIRS: dict[str, list[tuple[str, tuple[str, ...]]]] = {
     "arc_challenge": ARC_ANSWERS,
@@ -184,9 +119,7 @@ PAIRS: dict[str, list[tuple[str, tuple[str, ...]]]] = {
     "popqa": [("What is it?", ("potter", "ceramist")), ("Where?", ('the "Hook"', "Hook"))],
     "sciq": [("What do bees collect?", ("nectar",))],
     "squad": [("Where did Ula stand?", ("the old pier", "pier")), ("Who stood there?", ("Ula",))],
-    "triviaqa": [
-        ("Which town has the blue tower?", ("Norrby", "Norrby (town)", "norrby town")),
-    ],
+    "triviaqa": [(TOWER["Question"], ("Norrby", "Norrby (town)", "norrby town"))],
     "webquestions": [
         ("where do the boats sleep?", ("Old Harbour", "Quay")),
         ("when was it built?", ("1912",)),

@@ -44,24 +44,16 @@ def knows_every_third(asked: Prompt) -> Reply:
 
 
 def test_a_question_stays_with_its_first_source_and_the_rest_is_counted() -> None:
-    made = pools(
-        {
-            "squad": reading("squad", ("Who is it?", "Ida"), ("only here", "x")),
-            "popqa": reading(
-                "popqa",
-                ("who  IS it", "Ida Venn", "ida"),
-                ("Which river?", "Amber"),
-                ("Q", "a" * 99),
-            ),
-            "sciq": reading("sciq", ("which river", "Orl"), ("Which river?", "amber")),
-        },
-        seed=1,
-        fits=lambda candidate: len(candidate.answers[0]) < 50,
-    )
-    assert {candidate.question for candidate in made["popqa"].candidates} == {
-        "who  IS it",
-        "Which river?",
+    long = ("Q", "a" * 99)
+    questions = {
+        "squad": [("Who is it?", "Ida"), ("only here", "x")],
+        "popqa": [("who  IS it", "Ida Venn", "ida"), ("Which river?", "Amber"), long],
+        "sciq": [("which river", "Orl"), ("Which river?", "amber")],
     }
+    readings = {source: reading(source, *each) for source, each in questions.items()}
+    made = pools(readings, seed=1, fits=lambda candidate: len(candidate.answers[0]) < 50)
+    kept = {candidate.question for candidate in made["popqa"].candidates}
+    assert kept == {"who  IS it", "Which river?"}
     assert made["popqa"].dropped == Counter({TOO_LONG: 1})
     assert made["squad"].dropped == Counter({REPEATED: 1})
     assert made["sciq"].dropped == Counter({CONTRADICTING: 1, REPEATED: 1})
@@ -117,14 +109,12 @@ def test_an_error_is_never_unknown(tmp_path: Path) -> None:
 
 
 def test_what_all_candidates_could_not_give_is_not_asked_for(tmp_path: Path) -> None:
-    asked: list[Prompt] = []
     most = min(len(reading.candidates) for reading in READINGS.values())
     wanted = SETTINGS.model_copy(update={"tasks": 1, "items": len(READINGS) * (most + 1)})
+    model = Scripted(lambda _: "no idea")
     with pytest.raises(HoldfastError, match=f"{most} usable of {most + 1}"):
-        build(
-            READINGS, Scripted(lambda prompt: asked.append(prompt) or "no idea"), tmp_path, wanted
-        )
-    assert asked == []
+        build(READINGS, model, tmp_path, wanted)
+    assert model.asked == []
 
 
 class Killed(BaseException):
@@ -179,17 +169,13 @@ def test_a_larger_stream_continues_from_the_same_verdicts(tmp_path: Path) -> Non
 
 def test_another_model_or_sampling_is_refused(tmp_path: Path) -> None:
     build(READINGS, Scripted(knows_every_third), tmp_path, SETTINGS)
-    other = Scripted(knows_every_third)
-    other.name = "another"
+    model = Scripted(knows_every_third)
+    model.name = "another"
     with pytest.raises(HoldfastError, match=r'model: "scripted" -> "another"'):
-        build(READINGS, other, tmp_path, SETTINGS)
+        build(READINGS, model, tmp_path, SETTINGS)
+    other = RealQASettings(tasks=3, items=4, seed=6)
     with pytest.raises(HoldfastError, match=r"sampling\.seed: 5 -> 6"):
-        build(
-            READINGS,
-            Scripted(knows_every_third),
-            tmp_path,
-            RealQASettings(tasks=3, items=4, seed=6),
-        )
+        build(READINGS, Scripted(knows_every_third), tmp_path, other)
 
 
 def test_what_came_before_a_model_failed_is_kept(tmp_path: Path) -> None:
@@ -226,10 +212,9 @@ def test_shares_are_equal_and_the_first_sources_give_the_rest(tmp_path: Path) ->
     stream = build(readings, Scripted(knows_every_third), tmp_path, settings)
     counts = Counter(item.details["dataset"] for task in stream.tasks for item in task.items)
     assert counts == {"nq_open": 3, "sciq": 3, "squad": 2}
+    few = RealQASettings(tasks=1, items=2)
     with pytest.raises(HoldfastError, match="2 items cannot come from 3 sources"):
-        build(
-            readings, Scripted(knows_every_third), tmp_path / "x", RealQASettings(tasks=1, items=2)
-        )
+        build(readings, Scripted(knows_every_third), tmp_path / "x", few)
 
 
 @pytest.mark.parametrize("damage", ["[]", '{"id": "x"}', "no JSON"])

@@ -34,36 +34,30 @@ from .invented import (
 TEXT = Value("string")
 
 
+def columns(objects: Any, *keys: str) -> dict[str, list[Any]]:
+    """A list of objects as an object of lists."""
+    return {key: [each[key] for each in objects] for key in keys}
+
+
 def arc_rows(stem: str) -> list[dict[str, Any]]:
     rows = []
     for record in TRAIN_ARC:
-        question: Any = record["question"]
-        choices = {
-            key: [choice[key] for choice in question["choices"]] for key in ("text", "label")
-        }
+        question = record["question"]
+        choices = columns(question["choices"], "text", "label")
         asked = {"id": record["id"], stem: question["stem"], "choices": choices}
         rows.append(asked | {"answerKey": record["answerKey"]})
     return rows
 
 
-def squad_rows() -> list[dict[str, Any]]:
-    rows = []
-    for record in SQUAD_QUESTIONS:
-        answers: Any = record["answers"]
-        columns = {key: [answer[key] for answer in answers] for key in ("text", "answer_start")}
-        rows.append(record | {"title": "Ula", "context": "On it.", "answers": columns})
-    return rows
+def squad_row(record: dict[str, Any]) -> dict[str, Any]:
+    answers = columns(record["answers"], "text", "answer_start")
+    return record | {"title": "Ula", "context": "On it.", "answers": answers}
 
 
-def triviaqa_rows() -> list[dict[str, Any]]:
+def triviaqa_row(record: dict[str, Any]) -> dict[str, Any]:
     keys = {"value": "Value", "aliases": "Aliases", "normalized_aliases": "NormalizedAliases"}
-    rows = []
-    for record in TRIVIAQA:
-        given: Any = record["Answer"]
-        answer = {ours: given[theirs] for ours, theirs in keys.items()}
-        asked = {"question": record["Question"], "question_id": record["QuestionId"]}
-        rows.append(asked | {"answer": answer})
-    return rows
+    answer = {ours: record["Answer"][theirs] for ours, theirs in keys.items()}
+    return {"question": record["Question"], "question_id": record["QuestionId"], "answer": answer}
 
 
 # The rows as the hub has them: MedMCQA counts from 0 there, lists of objects are objects of lists.
@@ -75,8 +69,8 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     "openbookqa": arc_rows("question_stem"),
     "popqa": [dict(zip(POPQA_COLUMNS, [int(row[0]), *row[1:]], strict=True)) for row in POPQA],
     "sciq": SCIQ,
-    "squad": squad_rows(),
-    "triviaqa": triviaqa_rows(),
+    "squad": list(map(squad_row, SQUAD_QUESTIONS)),
+    "triviaqa": list(map(triviaqa_row, TRIVIAQA)),
     "webquestions": [
         {"url": record["url"], "question": record["utterance"], "answers": answers}
         for record, answers in zip(WEBQUESTIONS, [["Old Harbour", "Quay"], ["1912"]], strict=True)
@@ -116,14 +110,10 @@ def test_published_files_and_the_hub_say_the_same(name: str, tmp_path: Path) -> 
 
 
 def test_medmcqa_counts_its_options_from_zero_on_the_hub(tmp_path: Path) -> None:
-    texts = ("id", "question", "opa", "opb", "opc", "opd")
-    rows = [
-        {key: MEDMCQA[0][key] for key in texts} | {"id": str(cop), "cop": cop}
-        for cop in (0, 1, 2, 3, -1)
-    ]
-    features = Features(
-        {**dict.fromkeys(texts, TEXT), "cop": ClassLabel(names=["a", "b", "c", "d"])}
-    )
+    texts = dict.fromkeys(("id", "question", "opa", "opb", "opc", "opd"), TEXT)
+    first = {key: MEDMCQA[0][key] for key in texts}
+    rows = [first | {"id": str(cop), "cop": cop} for cop in (0, 1, 2, 3, -1)]
+    features = Features({**texts, "cop": ClassLabel(names=["a", "b", "c", "d"])})
     reading = read_hub("medmcqa", stand_in(tmp_path, "medmcqa", rows, features))
     assert [answers[0] for _, answers in pairs(reading)] == ["Humerus", "Femur", "Tibia", "Ulna"]
     # The hub's test split has no answers.
