@@ -1,7 +1,4 @@
-"""Read the trajectories, plans and traces of a study, one directory after another.
-
-A damaged file is listed as missing and does not stop the reading of the others.
-"""
+"""Read the trajectories, plans and traces of a study; list what is damaged as missing."""
 
 from __future__ import annotations
 
@@ -217,10 +214,7 @@ def _first_line(text: object) -> str:
 
 
 def _read(path: Path, missing: list[str]) -> tuple[dict[str, Any], RecallMatrix]:
-    """A trajectory's row and matrix; a damaged log is named in ``missing``.
-
-    Raises HoldfastError when its configuration or its matrix cannot be read.
-    """
+    """A trajectory's row and matrix; a damaged log is named in ``missing``."""
     recorded = Description.read(path)
     config, stream = recorded.config, recorded.stream
     try:
@@ -295,8 +289,8 @@ def _settings_of(recorded: Description) -> dict[str, Any]:
 def complete_settings(rows: Sequence[Mapping[str, Any]]) -> None:
     """Add to each run's settings those that its identity omits because they have their default.
 
-    rows: with ``settings`` and ``config``, the flat config.json. A setting is added if a run of the
-    same method has it, or any run has it and this one has other settings of its section.
+    A setting is added if a run of the same method has it, or any run has it and this one has other
+    settings of its section.
     """
     recording: dict[str, set[str]] = {}
     for row in rows:
@@ -314,9 +308,8 @@ def complete_settings(rows: Sequence[Mapping[str, Any]]) -> None:
 def tell_apart(rows: Sequence[dict[str, Any]]) -> None:
     """Add to ``method`` and ``candidate`` the settings in which runs of one method differ.
 
-    rows: with ``settings``; rows of searches stay as they are. If all runs of a method on a data
-    set have the same settings, its name is the tag alone; otherwise it is like
-    ``merge optim.lr=0.001``, with every setting in which any two of the runs differ.
+    So a name is like ``merge optim.lr=0.001``, with every setting in which any two runs of the
+    method on the data set differ, or the tag alone. Rows of searches stay as they are.
     """
     groups: dict[Any, list[dict[str, Any]]] = {}
     for row in (row for row in rows if not row["searched"]):

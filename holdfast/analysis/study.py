@@ -1,7 +1,4 @@
-"""Read a study: every trajectory below some directories, and what is missing.
-
-Source: app:res-all-configs, app:search-outputs.
-"""
+"""Read a study: every trajectory below some directories, and what is missing."""
 
 from __future__ import annotations
 
@@ -95,10 +92,10 @@ def read_study(*directories: Path | str, where: Mapping[str, Any] | None = None)
 
 
 def final_runs(cells: pd.DataFrame) -> pd.DataFrame:
-    """The cells that tables use, each method and seed once.
+    """The cells that tables use: those :func:`at_horizon`, each method and seed once.
 
-    These are the cells of suites and single runs, not of searches, at their data set's horizon. If
-    a data set has cells in the stored order of tasks, its cells in other orders are left out.
+    These are the cells of suites and single runs, not of searches. If a data set has cells in the
+    stored order of tasks, its cells in other orders are left out.
     Raises HoldfastError for a method and seed that occur twice.
     """
     runs = at_horizon(cells)
@@ -179,38 +176,32 @@ def _unlike(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     streams: dict[Any, Mapping[str, Any]] = {}
     for row in (row for row in rows if not row["searched"]):
         first = streams.setdefault((row["dataset"], row["order_seed"]), row)
-        if not _same_stream(row, first):
+        if row["tasks"] == first["tasks"]:
+            same = row["fingerprint"] == first["fingerprint"]
+        else:  # in the tasks that both have learned
+            both = zip(row["learned"], first["learned"], strict=False)
+            same = all(task == other for task, other in both)
+        if not same:
             yield (
                 f"{row['dataset']}: {row['path']} and {first['path']} have learned two streams of "
                 "that name; their numbers do not compare"
             )
 
 
-def _same_stream(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two runs learn one stream; if its lengths differ, in the tasks that both learned."""
-    if row["tasks"] == other["tasks"]:
-        return bool(row["fingerprint"] == other["fingerprint"])
-    return all(task == same for task, same in zip(row["learned"], other["learned"], strict=False))
-
-
 _NAMED = 3  # runs that a line names before it counts the others
 
 
 def common_horizon(horizons: pd.Series) -> int:
-    """The longest horizon that at least half of some runs have reached, in tasks.
+    """The longest horizon that at least half of the runs that have learned something have reached.
 
-    So neither a run that failed early nor one that went further decides for all the others. Runs
-    that have learned nothing do not count; 0 if there are no others.
+    So neither a run that failed early nor one that went further decides for all the others.
     """
     begun = horizons[horizons > 0].sort_values()
     return int(begun.iloc[len(begun) // 2]) if len(begun) else 0
 
 
 def in_report_order(cells: pd.DataFrame) -> pd.DataFrame:
-    """The cells of suites and single runs, not those of searches, at any horizon.
-
-    If a data set has cells in the stored order of tasks, its cells in other orders are left out.
-    """
+    """The cells of :func:`final_runs`, but at any horizon, and as often as they occur."""
     # Cells that were not read from directories, such as the paper's, may lack the column.
     chosen = cells[~cells["searched"]] if "searched" in cells else cells
     stored = chosen["order_seed"].isna()
@@ -218,10 +209,7 @@ def in_report_order(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def at_horizon(cells: pd.DataFrame) -> pd.DataFrame:
-    """The cells of :func:`in_report_order` that are at their data set's :func:`common_horizon`.
-
-    A method and seed may occur twice.
-    """
+    """The cells of :func:`in_report_order` that are at their data set's :func:`common_horizon`."""
     chosen = in_report_order(cells)
     if chosen.empty:
         return chosen

@@ -130,11 +130,9 @@ TABLES = (
 
 
 def analyse(study: Study, wanted: Sequence[Table] = TABLES) -> Analysis:
-    """Make every table for which the study has the data; the others do not stop it.
+    """Make every wanted table for which the study has the data; the others do not stop it.
 
     If only some data sets lack the data, ``absent`` names these, as in ``items of llm_qa``.
-    wanted: the tables to make.
-    Source: app:results.
     """
     datasets = dict.fromkeys([*study.cells["dataset"], *study.traces])
     parts = {name: StudyPart(_of_dataset(study, name)) for name in datasets}

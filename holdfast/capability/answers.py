@@ -71,15 +71,13 @@ _AREA = re.compile(r"(?<![A-Za-z])(?:[kdcm]?m|ft|in)$")
 
 
 def extract(text: str, kind: Kind, language: str = "en") -> str | None:
-    r"""The final answer in a text; None when it has none.
+    r"""The final answer in a text, generated up to the stop; None when it has none.
 
     Of several boxes the last complete one counts: a solution may box intermediate results, and a
     box that was cut off holds no answer. For an expression, the box's content is returned
     unchanged. For a number, the one number in the box is returned in normal form, without units; a
     box with several numbers, such as ``2 + 3``, or a root or a power is returned unchanged, and a
     box without a number gives None. Without a box, the text's last number is returned.
-
-    text: the generated text, up to the stop; language: decides between 1.234 and 1,234.
     """
     box = last_box(text)
     if box is not None and kind == "expression":
@@ -114,13 +112,11 @@ def _content(text: str, begin: int) -> str | None:
 
 
 def numbers(text: str, language: str = "en") -> list[str]:
-    """The numbers of a text in order.
+    """The numbers of a text in order, such as ``-1234.5``; mixed fractions too are like ``3/4``.
 
-    Each has ASCII digits without groups, a decimal point, and ``-`` for any minus sign; fractions,
-    mixed ones too, have the form ``3/4``. Units, currencies, percent signs and exponents are left
-    out. Number words are ignored, even next to digits: 27万 counts as 27.
-
-    language: such as ``de``, in which 1.234 exceeds a thousand; unknown ones count as English.
+    Units, currencies, percent signs and exponents are left out. Number words are ignored, even next
+    to digits: 27万 counts as 27. language: such as ``de``, in which 1.234 exceeds a thousand;
+    unknown ones count as English.
     """
     for pattern, replacement in _REWRITTEN:
         text = pattern.sub(replacement, text)

@@ -125,8 +125,7 @@ def next_token_log_probabilities(
     """Yield (place, natural log-probability of each candidate after that prompt), longest first.
 
     If the model's cache allows it, the common beginning of all prompts passes through the model
-    only once. The rest of each is padded on the right, so that no token attends to padding.
-    Raises HoldfastError if the model's logits are NaN.
+    only once. Raises HoldfastError if the model's logits are NaN.
     """
     model, cache, shared = backbone.model, None, 0
     if keeps_keys_alone(model) and can_cache(backbone):
@@ -141,6 +140,7 @@ def next_token_log_probabilities(
             model.base_model(input_ids=ids, past_key_values=cache, use_cache=True)
     for rows in batches([len(prompt) for prompt in prompts], tokens_per_batch):
         rests = [prompts[row][shared:] for row in rows]
+        # On the right, so that no token attends to padding.
         ids, mask = pad_right(rests, backbone.pad_token, backbone.device)
         places = torch.arange(len(rows), device=backbone.device)
         # Entered for each batch: the caller must not run in this mode between yields.

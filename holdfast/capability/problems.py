@@ -56,10 +56,7 @@ def mgsm(data_root: Path | None) -> list[Problem]:
 
 
 def mmlu_redux(data_root: Path | None, errors: Errors) -> list[Problem]:
-    """The items of ``<subject>/test.csv``: a header, choices as a Python list, answers from 0.
-
-    errors: which items that are marked as wrong are kept, and with which answer.
-    """
+    """The items of ``<subject>/test.csv``: a header, choices as a Python list, answers from 0."""
     folder = "mini_mmlu_fixed_csv"
     places = [f"mmlu_redux/{folder}", "mmlu_redux", folder]
     files = "*/test.csv", lambda path: path.parent.name

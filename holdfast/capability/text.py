@@ -1,8 +1,4 @@
-"""Suites of plain text, scored by bits per byte, the lower the better.
-
-``text`` comes with the package. ``corpus`` is a held-out part of the files in ``corpus/`` below
-``--data-root``.
-"""
+"""Suites of plain text, scored by bits per byte, the lower the better: ``text``, ``corpus``."""
 
 from __future__ import annotations
 
@@ -66,8 +62,6 @@ def held_out_passages(folder: Path) -> list[Passage]:
 
     From files whose texts begin with a heading ``= Title = Author``: the first 32,768 characters
     of each of ``HELD_OUT_TITLES``. From any other file: its last 32,768 characters.
-
-    Raises HoldfastError when there is no such text.
     """
     passages = []
     for path in sorted([*folder.glob("*.txt"), *folder.glob("*.txt.gz")]):

@@ -23,8 +23,8 @@ class Box(NamedTuple):
 def first_box(text: str) -> Box | None:
     r"""The first ``\boxed{`` of a text; None when there is none.
 
-    text: generated after the prompt. The content is not stripped; without a closing brace it runs
-    to the end of the text. Escaped braces count as braces.
+    Its content is not stripped; without a closing brace it runs to the end of the text. Escaped
+    braces count as braces.
     """
     begin = text.find(OPENING)
     if begin == -1:
@@ -78,8 +78,8 @@ def judge(
 ) -> bool | None:
     """Whether the text answers correctly; None while that depends on tokens not yet generated.
 
-    text: generated after the prompt so far; ended: whether generation has ended; boxed: whether
-    the answer is the content of the first box; otherwise it is the whole text.
+    ended: whether generation has ended; boxed: whether the answer is the content of the first box;
+    otherwise it is the whole text.
     """
     if not boxed:
         if ended:

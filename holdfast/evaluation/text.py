@@ -134,8 +134,8 @@ def token_log_likelihoods(
 ) -> list[Tensor]:
     """``log p(z_l | z_<l)`` in nats of every token but the first: one [length - 1] a sequence.
 
-    float64 on the CPU, from a softmax in float32 at least, without dropout. sequences: token ids,
-    two or more in each; impossible: a token whose probability is taken as 0.
+    float64 on the CPU, from a softmax in float32 at least. sequences: two or more token ids in
+    each; impossible: a token whose probability is taken as 0.
     """
     by_row: dict[int, Tensor] = {}
     with torch.no_grad(), backbone.answering():

@@ -63,10 +63,7 @@ class StudyFigures:
 
 
 def study_figures(study: Study, analysis: Analysis, wanted: Figures = FIGURES) -> StudyFigures:
-    """Draw those of the wanted figures for which the study has the data.
-
-    Source: fig:survival, fig:matrices, fig:capability.
-    """
+    """Draw those of the wanted figures for which the study has the data."""
     drawn: dict[str, Figure] = {}
     absent: dict[str, str] = {}
     for name, (needed, draw) in wanted.items():
@@ -83,10 +80,8 @@ def study_figures(study: Study, analysis: Analysis, wanted: Figures = FIGURES) -
 def shown_methods(table: pd.DataFrame, ranked: pd.DataFrame) -> pd.DataFrame:
     """The rows of those methods that a figure has room for.
 
-    These are up to six methods of a single data set, or up to three of each of several, as
-    :func:`holdfast.report.matrices.leading_methods` chooses.
-
-    ranked: has the methods of each data set, the best Final first. Source: fig:survival.
+    Of a single data set these are up to six, of several up to three of each, as
+    :func:`holdfast.report.matrices.leading_methods` chooses. ranked: the best Final first.
     """
     datasets = ranked.groupby("dataset", sort=False)["method"]
     most = 6 if len(datasets) == 1 else 3
@@ -130,10 +125,7 @@ class Svg(NamedTuple):
 
 
 def inline_svg(figure: Figure, name: str) -> Svg:
-    """A figure as SVG for an HTML page, with text as text; equal figures give equal SVG.
-
-    name: unique on the page.
-    """
+    """A figure as SVG for an HTML page, with text as text. name: unique on the page."""
     buffer = StringIO()
     unsaid = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):

@@ -95,8 +95,7 @@ def leading_methods(methods: Sequence[str], most: int = 6) -> list[str]:
 def median_seeds(study: Study, methods: Sequence[str]) -> dict[tuple[str, str], RecallMatrix]:
     """(dataset, method) -> the matrix of the seed with the median Final, if any seed has a Final.
 
-    Of an even number of seeds, the lower of the middle two, so that no choice is favourable. The
-    cells are those that analysis.final_runs selects. Source: app:res-matrices.
+    Of an even number of seeds, the lower of the middle two, so that no choice is favourable.
     """
     cells = final_runs(study.cells)
     medians = {}

@@ -56,9 +56,8 @@ def write_page(study: Study, path: str | Path, *, title: str | None = None) -> P
 
     study: from :func:`holdfast.read_study`; path: in a folder that exists; title: None for the
     names of the data sets. Equal studies at equal paths give equal files.
-    Raises HoldfastError for a study without a trajectory or a search, or a path that cannot be
+    Raises HoldfastError for a study without a trajectory or a search, or for a path that cannot be
     written.
-    Source: app:results.
     """
     path = Path(path)
     write_text_atomically(path, render(study, path, title=title))

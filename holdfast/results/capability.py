@@ -93,10 +93,7 @@ def measurement_settings(
 
 
 def model_after(identity: str, tasks: Iterable[str]) -> str:
-    """The fingerprint of a trajectory's model after some tasks.
-
-    identity: the trajectory's, which covers the backbone; tasks: fingerprints of the learned tasks.
-    """
+    """A fingerprint, from the trajectory's identity and the fingerprints of the learned tasks."""
     return sha256_of([identity, *tasks])
 
 
@@ -130,18 +127,17 @@ def read_result(directory: Path, suite: str) -> dict[str, Any] | None:
 def read_boundary(
     directory: Path, after_task: int, suites: Iterable[str] | None = None
 ) -> list[CapabilityRow]:
-    """The finished results in one directory, ordered by suite; unfinished ones are skipped.
+    """The finished results in one directory, ordered by suite.
 
     suites: read only these, as the directory may hold other JSON files; None for all.
     """
-    names = None if suites is None else {f"{suite}.json" for suite in suites}
+    named = None if suites is None else set(suites)
     rows = []
     for path in sorted(directory.glob("*.json")):
-        if names is not None and path.name not in names:
-            continue
-        record = read_result(directory, path.stem)
-        if record is not None and record.get("score") is not None:
-            rows.append(_row(path, after_task, record))
+        if named is None or path.stem in named:
+            record = read_result(directory, path.stem)
+            if record is not None and record.get("score") is not None:
+                rows.append(_row(path, after_task, record))
     return rows
 
 
@@ -161,9 +157,8 @@ def read_capability(trajectory_directory: Path | str) -> list[CapabilityRow]:
 def read_verdicts(directory: Path, row: CapabilityRow) -> dict[str, tuple[float, float]]:
     """The numerator and denominator that each item adds to a finished result, by item id.
 
-    directory: the boundary's. A correct answer gives (1, 1), a wrong one (0, 1), a text (bits,
-    bytes). Empty if the suite's samples were not kept or do not have the counts of the result.
-    Raises HoldfastError for a line that is no sample.
+    A correct answer gives (1, 1), a wrong one (0, 1), a text (bits, bytes). Empty if the suite's
+    samples were not kept in the boundary's directory or do not have the counts of the result.
     """
     path = directory / f"{row.suite}.samples.jsonl"
     if not path.exists():

@@ -27,10 +27,7 @@ def write_row(directory: Path, after_task: int, recalled: Mapping[int, Sequence[
 
 
 def read_rows(directory: Path, horizon: int) -> dict[int, dict[int, list[bool]]]:
-    """Read all verdicts up to a horizon: after_task -> on_task -> whether each item was recalled.
-
-    Raises HoldfastError when there are none, or a file is damaged.
-    """
+    """Read all verdicts up to a horizon: after_task -> on_task -> whether items were recalled."""
     rows: dict[int, dict[int, list[bool]]] = {}
     for path in sorted((directory / VERDICTS_FOLDER).glob("row-*.json")):
         value = read_json(path)
@@ -55,10 +52,7 @@ def read_rows(directory: Path, horizon: int) -> dict[int, dict[int, list[bool]]]
 
 
 def read_samples(directory: Path, task: int) -> list[str]:
-    """Read the texts that the previous model wrote before a task was learned, in order.
-
-    Raises HoldfastError when they were not kept, or the file is damaged.
-    """
+    """Read the texts that the previous model wrote before a task was learned, in order."""
     path = directory / SAMPLES_FOLDER / f"task-{task:04d}.jsonl"
     if not path.exists():
         raise HoldfastError(

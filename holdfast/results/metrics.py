@@ -93,8 +93,7 @@ def _last(learned: NDArray[np.float64], tasks: int) -> NDArray[np.float64]:
 def retention_by_age(matrix: RecallMatrix) -> NDArray[np.float64]:
     """R(a), a = 0..T-1 [T]: mean of the observed M[i, j] with i - j = a; NaN where there is none.
 
-    With every row observed R(a) averages T - a entries. With fewer rows it averages fewer: with
-    only the last row it is that row reversed, one task per age.
+    With only the last row observed it is that row reversed, one task per age.
     Source: sec. res-time.
     """
     learned = matrix.learned()
@@ -103,10 +102,9 @@ def retention_by_age(matrix: RecallMatrix) -> NDArray[np.float64]:
 
 
 def half_life(matrix: RecallMatrix) -> int | None:
-    """The first age, in tasks, at which R(a) < R(0) / 2; None if there is none or it is unknown.
+    """The first age, in tasks, at which R(a) < R(0) / 2.
 
-    None means that R(a) does not fall so far within the horizon, or that an unobserved age
-    comes first; ``retention_by_age`` shows which.
+    None if R(a) does not fall so far within the horizon, or an unobserved age comes first.
     Source: sec. res-time.
     """
     return halving_age(retention_by_age(matrix))

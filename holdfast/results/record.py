@@ -154,10 +154,10 @@ _OF_A_TASK = ("task", "steps", "replay_samples", "state_bytes", "peak_memory_byt
 
 @dataclass(frozen=True)
 class RunRecord:
-    """The record of one trajectory, finished or not; reading it needs no torch.
+    """The record of one trajectory, finished or not.
 
-    description: config.json; matrix: recall at the last commit, empty before the first boundary;
-    metrics: metrics.json, None until it is written.
+    matrix: recall at the last commit, empty before the first boundary; metrics: metrics.json, None
+    until it is written.
     """
 
     path: Path
