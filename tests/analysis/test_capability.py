@@ -206,15 +206,3 @@ def test_samples_that_are_not_those_of_the_result_do_not_count(cells) -> None:
     file.write_text("".join([*whole[:-1], json.dumps({"id": 3}) + "\n"]))
     study = read_study(cells[0].parent.parent)
     assert f"samples.jsonl line {ITEMS}: is no sample" in analyse(study).absent["capability"]
-
-
-def test_it_covers_the_truth(random) -> None:
-    """Of 250 items and three seeds that spread less than items do."""
-    covered = 0
-    for _ in range(150):
-        chance = np.clip(0.4 + 0.03 * random.normal(size=(3, 1)), 0, 1)
-        hard = random.random(250)[None] * 0.6
-        right = random.random((3, 250)) < np.clip(chance + 0.3 - hard, 0, 1)
-        low, high = np.quantile(ratio_draws(right.astype(float), np.ones(250)), (0.025, 0.975))
-        covered += low <= 0.4 <= high
-    assert covered / 150 >= 0.92

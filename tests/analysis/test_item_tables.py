@@ -11,6 +11,7 @@ import pytest
 from holdfast.analysis import analyse, read_study
 from holdfast.analysis.items import Items, item_histories, read_items, sampled
 from holdfast.report.figures import study_figures
+from holdfast.report.style import Drawing
 from holdfast.streams import Item, Stream, Task, Template
 from tests.analysis.synthetic import ITEMS, asked, verdicts, write_kept, write_trajectory
 
@@ -96,6 +97,8 @@ def test_the_figures_are_the_tables(study_directory: Path) -> None:
     study = read_study(study_directory)
     analysis = analyse(study)
     figures = study_figures(study, analysis).figures
+    assert {"noise", "items", "samples"} <= {*figures}
+    assert all(isinstance(figure, Drawing) for figure in figures.values())
     left, right = figures["samples"].axes[:2]
     ages = analysis.tables["samples_by_age"].query("method == 'replay_merge'")
     assert [bar.get_height() for bar in left.patches] == pytest.approx(list(ages["share"]))

@@ -49,17 +49,6 @@ def test_bounds_of_whole_numbers_go_outwards() -> None:
     assert percentiles(np.arange(40.0), whole=True) == (0, 39)  # 0.975 and 38.025
 
 
-@pytest.mark.parametrize("seeds", [3, 10])
-def test_it_covers_the_truth_where_seeds_spread_less_than_tasks(seeds: int) -> None:
-    random = np.random.default_rng(seeds)
-    covered = 0
-    for _ in range(150):
-        noise = 0.02 * random.normal(size=(seeds, 1)) + 0.1 * random.normal(size=(1, 60))
-        low, high = interval(0.3 + noise + 0.2 * random.normal(size=(seeds, 60)))
-        covered += low <= 0.3 <= high
-    assert covered / 150 >= 0.93
-
-
 def test_every_difference_is_that_of_the_means(study: Study) -> None:
     table = differences(study)
     table = table[table["metric"] != "half_life"]  # test_differences_are_those_of_the_half_lives
@@ -224,25 +213,6 @@ def test_differences_are_those_of_the_half_lives(longer: tuple[Study, Analysis])
         assert row["low"] <= row["difference"] <= row["high"]
         assert row["noise"] == (row["low"] <= 0 <= row["high"])
     assert table["noise"].any() and not table["noise"].all()
-
-
-def test_half_lives_are_of_the_same_tasks(tmp_path: Path) -> None:
-    """Half-lives that spread with the tasks, of which one is always the other and two more."""
-    random = np.random.default_rng(3)
-    lives = random.integers(2, 12, size=30)
-    for seed in (1, 2, 3):
-        for method, more in (("vanilla", 0), ("merge", 2)):
-            age = np.subtract.outer(np.arange(30), np.arange(30))
-            correct = np.where((age >= 0) & (age < lives + more), 20, 0)
-            write_trajectory(tmp_path / f"{method}{seed}", method, seed, 30, correct=correct)
-    tables = analyse(read_study(tmp_path)).tables
-    halves = tables["half_lives"].set_index("method")
-    assert halves.at["merge", "high"] - halves.at["merge", "low"] >= 3
-    # Each on its own: may be noise.
-    assert halves.at["merge", "low"] < halves.at["vanilla", "high"]
-    (apart,) = tables["differences"].query("metric == 'half_life'").to_dict("records")
-    assert (apart["method"], apart["low"], apart["high"]) == ("merge", 1, 2)
-    assert not apart["noise"]
 
 
 def test_a_curve_that_may_not_halve_has_no_upper_bound(tmp_path: Path) -> None:

@@ -168,17 +168,6 @@ def test_every_mistake_is_one_line_and_writes_nothing(holdfast, run, tmp_path):
     assert not place.exists()
 
 
-def test_a_study_names_its_cells(holdfast, tmp_path):
-    for cell in ("vanilla-41", "vanilla-42", "vanilla-43"):
-        (tmp_path / "cells" / cell).mkdir(parents=True)
-        (tmp_path / "cells" / cell / "config.json").write_text("{}")
-    (tmp_path / "study.json").write_text("{}")
-    outcome = holdfast("capability", tmp_path, "--tasks", "text")
-    first = tmp_path / "cells" / "vanilla-41"
-    assert outcome.status == 2
-    assert outcome.err.rstrip().endswith(f"give one of its trajectories, such as {first}")
-
-
 def test_other_weights_than_the_runs_are_refused(holdfast, config, run, tmp_path):
     """A trajectory's factors mean nothing on another backbone."""
     from tests.tiny import byte_tokenizer, tiny_llama

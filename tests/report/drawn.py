@@ -9,11 +9,14 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
+from holdfast.report.style import Drawing
+
 LEAST_POINTS = 6.5
 
 
 def assert_readable(figure: Figure) -> None:
-    """Column or page width, no text too small, none cut off, no two texts over each other."""
+    """Shown by notebooks; no text too small, none cut off, no two texts over each other."""
+    assert isinstance(figure, Drawing)
     figure.draw_without_rendering()
     assert 2 < figure.get_figwidth() <= 6.9
     hidden = _labels_beyond_the_limits(figure)
@@ -34,7 +37,7 @@ def assert_readable(figure: Figure) -> None:
     overlapping = [
         (name, other)
         for (name, box), (other, other_box) in combinations(texts, 2)
-        if _shared_area(box, other_box) > 0.1 * min(_area(box), _area(other_box))
+        if _area(Bbox.intersection(box, other_box)) > 0.1 * min(_area(box), _area(other_box))
     ]
     assert not overlapping, overlapping
 
@@ -55,10 +58,5 @@ def _within(box: Bbox, whole: Bbox) -> bool:
     return box.x0 >= whole.x0 and box.y0 >= whole.y0 and box.x1 <= whole.x1 and box.y1 <= whole.y1
 
 
-def _area(box: Bbox) -> float:
-    return box.width * box.height
-
-
-def _shared_area(box: Bbox, other: Bbox) -> float:
-    both = Bbox.intersection(box, other)
-    return 0.0 if both is None else _area(both)
+def _area(box: Bbox | None) -> float:
+    return 0.0 if box is None else box.width * box.height

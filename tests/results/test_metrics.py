@@ -35,22 +35,6 @@ def close(value: float) -> object:
     return pytest.approx(value, rel=0, abs=1e-12, nan_ok=True)
 
 
-def test_a_three_task_matrix_computed_by_hand() -> None:
-    matrix = RecallMatrix()
-    matrix = matrix.with_row(0, {1: (10, 100)})
-    matrix = matrix.with_row(1, {1: (90, 100), 2: (20, 100)})
-    matrix = matrix.with_row(2, {1: (95, 100), 2: (80, 100), 3: (0, 100)})
-    matrix = matrix.with_row(3, {1: (30, 100), 2: (40, 100), 3: (100, 100)})
-
-    assert final(matrix) == close((0.3 + 0.4 + 1.0) / 3)
-    assert diagonal(matrix) == close((0.9 + 0.8 + 1.0) / 3)
-    assert forget(matrix) == close(((0.95 - 0.3) + (0.8 - 0.4)) / 2)
-    assert window(matrix, 2) == close((0.4 + 1.0) / 2)
-    assert forward_transfer(matrix) == close((0.1 + 0.2 + 0.0) / 3)
-    assert list(retention_by_age(matrix)) == [close(0.9), close((0.95 + 0.4) / 2), close(0.3)]
-    assert half_life(matrix) == 2  # R(1) = 0.675 is above 0.45, R(2) = 0.3 is below
-
-
 @few
 @given(complete)
 def test_final_diagonal_and_forget_equal_the_formulas(matrix: RecallMatrix) -> None:

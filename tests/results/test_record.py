@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,12 +50,8 @@ def trajectory(tmp_path: Path) -> Path:
 def test_a_finished_trajectory_reads_back_whole(trajectory: Path) -> None:
     record = RunRecord.open(str(trajectory))
     assert record.path == trajectory
-    assert record.description == Description(
-        **{key: value for key, value in DESCRIPTION.items() if key != "format"}
-    )
-    assert record.matrix == MATRIX
-    assert record.metrics == summarise(MATRIX)
-    assert record.horizon == 2
+    assert asdict(record.description) | {"format": FORMAT} == DESCRIPTION
+    assert (record.matrix, record.metrics, record.horizon) == (MATRIX, summarise(MATRIX), 2)
     assert list(record.events()) == [{"event": "task", "task": 1}, {"event": "task"}]
 
 
