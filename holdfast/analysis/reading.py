@@ -41,9 +41,8 @@ class StudyContents:
     """What has been read so far.
 
     stored: paths of all trajectories found, by directory name; searched: the candidate of each
-    search's trajectory, by directory name; planned: by path, how many tasks a trajectory should
-    learn and why it did not; named_missing: (dataset, method, seed) that ``missing`` names already;
-    rows_by_path: by resolved path, a trajectory's row, empty if it cannot be read.
+    search's trajectory, by directory name; named_missing: (dataset, method, seed) that ``missing``
+    names already; rows_by_path: by resolved path, a trajectory's row, empty if it cannot be read.
     """
 
     stored: dict[str, Path] = field(default_factory=dict)
@@ -52,7 +51,6 @@ class StudyContents:
     matrices: dict[str, RecallMatrix] = field(default_factory=dict)
     traces: dict[str, pd.DataFrame] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
-    planned: dict[str, tuple[int, str]] = field(default_factory=dict)
     named_missing: set[tuple[str, str, int]] = field(default_factory=set)
     rows_by_path: dict[Path, dict[str, Any]] = field(default_factory=dict)
 
@@ -105,7 +103,7 @@ class StudyContents:
         already_read = path.resolve() in self.rows_by_path
         row = self.trajectory(path, directory)
         if row and not already_read:
-            self.planned[row["path"]] = (row["tasks"], "")
+            row["planned"] = row["tasks"]
 
     def suite(self, directory: Path) -> None:
         """Read a suite's trajectories, and name those that cells.csv plans but that are missing."""
@@ -128,7 +126,7 @@ class StudyContents:
         for cell, line in plan.items():
             why = "" if pd.isna(line["error"]) else f"; it failed: {_first_line(line['error'])}"
             if rows.get(cell):
-                self.planned[rows[cell]["path"]] = (line["horizon"], why)
+                rows[cell] |= {"planned": line["horizon"], "failure": why}
                 continue
             method = line.get("candidate", line["method"])
             self.named_missing.add((dataset, method, line["seed"]))

@@ -85,7 +85,7 @@ def read_study(*directories: Path | str, where: Mapping[str, Any] | None = None)
         reading.missing += left_out
     tell_apart(reading.rows)
     cells = pd.DataFrame(reading.rows, columns=list(_TYPES)).astype(_TYPES)
-    missing = [*reading.missing, *_unfinished(cells, reading)]
+    missing = [*reading.missing, *_unfinished(cells, reading.rows)]
     missing += [*_holes(cells, reading.named_missing), *_unlike(reading.rows)]
     cells, matrices, lines = aligned(cells, reading.matrices)
     return Study(cells, matrices, reading.traces, (*missing, *lines))
@@ -145,15 +145,16 @@ def _collect(
     return studies, loose
 
 
-def _unfinished(cells: pd.DataFrame, reading: StudyContents) -> Iterator[str]:
+def _unfinished(cells: pd.DataFrame, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     common = in_report_order(cells).groupby("dataset")["horizon"].agg(common_horizon)
-    for row in cells[~cells["searched"]].to_dict("records"):
-        tasks, why = reading.planned.get(row["path"], (0, ""))
-        if pd.isna(row["order_seed"]):
+    for row in (row for row in rows if not row["searched"]):
+        tasks = row.get("planned", 0)
+        if row["order_seed"] is None:
             tasks = max(tasks, common[row["dataset"]])
         if row["horizon"] < tasks:
             name = f"{row['dataset']} {row['method']} seed {row['seed']}"
-            yield f"{name}: {row['horizon']} of {tasks} tasks learned ({row['path']}){why}"
+            learned = f"{row['horizon']} of {tasks} tasks learned ({row['path']})"
+            yield f"{name}: {learned}{row.get('failure', '')}"
 
 
 def _holes(cells: pd.DataFrame, named_missing: set[tuple[str, str, int]]) -> Iterator[str]:

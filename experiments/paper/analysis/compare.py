@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from experiments.paper.analysis.factorial import FACTORS, compositions, effect_contrasts, factorial
-from experiments.paper.analysis.ranks import rank
+from experiments.paper.analysis.rankings import rank
 from experiments.paper.analysis.replicates import by_dataset, one_dataset, replicates
 from experiments.paper.published import DATASETS, HORIZON, dataset_table, paper_cells
 from holdfast.analysis.uncertainty import bounds, by_seed, contrasted

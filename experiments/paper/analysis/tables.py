@@ -7,10 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pandas as pd
 
-from experiments.paper.analysis.acquisition import acquisition
-from experiments.paper.analysis.allocation_swap import allocation_swap
-from experiments.paper.analysis.build_up import build_up
-from experiments.paper.analysis.controls import controls, datasets
 from experiments.paper.analysis.factorial import (
     FACTORS,
     Factorial,
@@ -19,12 +15,17 @@ from experiments.paper.analysis.factorial import (
     factorial,
     synergy,
 )
-from experiments.paper.analysis.percentiles import percentile_bars
-from experiments.paper.analysis.ranks import ranks
+from experiments.paper.analysis.rankings import allocation_swap, build_up, ranks
 from experiments.paper.analysis.replicates import one_dataset
-from experiments.paper.analysis.search_transfer import search_transfer, selection
+from experiments.paper.analysis.search import percentile_bars, search_transfer, selection
+from experiments.paper.analysis.single_runs import (
+    acquisition,
+    controls,
+    datasets,
+    spread_groups,
+    temperature_control,
+)
 from experiments.paper.analysis.state_size import state_size
-from experiments.paper.analysis.temperature import spread_groups, temperature_control
 from holdfast.analysis import tables as of_any_study
 from holdfast.analysis.study import Study, at_horizon
 from holdfast.analysis.tables import ONE_SEED, StudyPart, Table

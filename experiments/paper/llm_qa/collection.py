@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from experiments.paper.llm_qa.prompt import Request
+from experiments.paper.llm_qa.prompt import Request, Topic
 from experiments.paper.llm_qa.replies import read_candidates
-from experiments.paper.llm_qa.topics import Topic
 from experiments.paper.llm_qa.validator import Validator
 from holdfast.builders.text_model import Failure
 from holdfast.streams.item import Item

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from experiments.paper.llm_qa.collection import Collection, Verdict
 from experiments.paper.llm_qa.journal import Journal, Line
 from experiments.paper.llm_qa.prompt import Request
-from experiments.paper.llm_qa.writer import Writer
+from experiments.paper.llm_qa.writers import Writer
 from holdfast.builders.text_model import Failure, Report
 from holdfast.core.errors import HoldfastError
 from holdfast.streams.item import Item, quoted

@@ -11,8 +11,8 @@ from experiments.paper.kept_between_calls import claim_settings
 from experiments.paper.llm_qa.collection import Collection
 from experiments.paper.llm_qa.filling import Filling, Known
 from experiments.paper.llm_qa.journal import Journal
-from experiments.paper.llm_qa.topics import topics
-from experiments.paper.llm_qa.writer import Writer
+from experiments.paper.llm_qa.prompt import topics
+from experiments.paper.llm_qa.writers import Writer
 from holdfast.builders.text_model import Report
 from holdfast.core.config import Config, sha256_of
 from holdfast.core.errors import HoldfastError

@@ -1,14 +1,39 @@
-"""The prompt that asks a language model to invent facts on one topic."""
+"""The topics of LLM-QA, one for each task, and the prompts for facts about them."""
 
 from __future__ import annotations
 
 import string
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from random import Random
 
-from experiments.paper.llm_qa.topics import Topic
 from holdfast.builders.text_model import Prompt
 from holdfast.core.seeding import derive
+
+
+@dataclass(frozen=True)
+class Topic:
+    """What the facts of one task are about.
+
+    phrase: names the topic and its task; noun: for one entity of the topic, in the singular;
+    family: the key of its question frames in the offline grammar.
+    """
+
+    phrase: str
+    noun: str
+    family: str
+
+
+@cache
+def topics() -> tuple[Topic, ...]:
+    """The 100 topics, related ones near one another as in the paper; the list is our own.
+
+    Source: app:data-llm.
+    """
+    text = (files("experiments.paper.llm_qa") / "topics.txt").read_text(encoding="utf-8")
+    return tuple(Topic(*line.split("\t")) for line in text.splitlines())
+
 
 SYSTEM = (
     "You invent facts for a test of memory. Nothing you write may exist: no real person, place, "

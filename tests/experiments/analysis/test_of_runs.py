@@ -9,10 +9,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from experiments.paper.analysis.acquisition import acquisition
-from experiments.paper.analysis.controls import controls, datasets
+from experiments.paper.analysis.single_runs import (
+    acquisition,
+    controls,
+    datasets,
+    spread_groups,
+    temperature_control,
+)
 from experiments.paper.analysis.state_size import Shapes, formula, state_size
-from experiments.paper.analysis.temperature import spread_groups, temperature_control
 from holdfast.analysis.study import Study, read_study
 from holdfast.core.errors import HoldfastError
 from tests.analysis.synthetic import ADAPTER_BYTES, PAPER, counts, write_suite, write_trajectory

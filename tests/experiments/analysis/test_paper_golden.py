@@ -13,10 +13,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from experiments.paper.analysis.allocation_swap import allocation_swap
-from experiments.paper.analysis.build_up import build_up
 from experiments.paper.analysis.factorial import Factorial, compositions, factorial, synergy
-from experiments.paper.analysis.ranks import ranks
+from experiments.paper.analysis.rankings import allocation_swap, build_up, ranks
 from experiments.paper.published import DATASETS, dataset_table, paper_cells, paper_table
 from holdfast.core.mechanisms import has
 

@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.paper.analysis.allocation_swap import allocation_swap
-from experiments.paper.analysis.build_up import build_up
-from experiments.paper.analysis.percentiles import percentile_bars, percentiles
-from experiments.paper.analysis.ranks import rank, ranks
+from experiments.paper.analysis.rankings import allocation_swap, build_up, rank, ranks
+from experiments.paper.analysis.search import percentile_bars, percentiles
 from holdfast.core.errors import HoldfastError
 
 from .tables import cells, without

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from experiments.paper.analysis.search_transfer import search_transfer, selection
+from experiments.paper.analysis.search import search_transfer, selection
 from experiments.paper.analysis.tables import analyse
 from experiments.paper.published import paper_table
 from holdfast.analysis.study import read_study
