@@ -1,4 +1,4 @@
-"""The factorial against ordinary least squares, one-way analysis of variance, and by hand."""
+"""Tags, and the factorial against least squares, analysis of variance, and by hand."""
 
 from __future__ import annotations
 
@@ -22,11 +22,46 @@ from experiments.paper.analysis.factorial import (
     synergy,
 )
 from experiments.paper.analysis.tables import analyse
+from holdfast.allocation import ALLOCATIONS as RULES
 from holdfast.analysis.study import read_study
+from holdfast.anchors import ANCHORS as LEARNED
 from holdfast.core.errors import HoldfastError
+from holdfast.core.mechanisms import ALLOCATIONS, ANCHORS, has
+from holdfast.learning.method import parse_method
 from tests.analysis.synthetic import FACTORIAL, write_suite
 
 from .tables import cells, without
+
+
+def test_the_mechanisms_are_those_of_the_learner() -> None:
+    # Written down again in the analysis, which may not import them: this keeps them the same.
+    assert tuple(LEARNED) == ANCHORS
+    assert tuple(RULES) == ("shared", *ALLOCATIONS)
+
+
+@pytest.mark.parametrize("rule", ["", *ALLOCATIONS])
+def test_a_tag_is_the_learners_and_reads_back(rule: str) -> None:
+    for size in range(len(ANCHORS) + 1):
+        for anchors in itertools.combinations(ANCHORS, size):
+            present = {*anchors, rule} - {""}
+            tag = composition(sorted(present, reverse=True))
+            assert parse_method(tag).tag == tag
+            assert {name for name in (*ANCHORS, *ALLOCATIONS) if has(tag, name)} == present
+
+
+def test_the_factorial_has_every_composition_once_with_its_levels() -> None:
+    table = compositions()
+    assert len(table) == 16
+    assert list(table)[:4] == ["vanilla", "si", "sd", "si_sd"]
+    assert list(table)[-1] == "si_sd_replay_merge"
+    for tag, levels in table.items():
+        assert levels == tuple(has(tag, factor) for factor in FACTORS)
+    assert compositions(["merge", "sd"]) == {
+        "vanilla": (False, False),
+        "merge": (True, False),
+        "sd": (False, True),
+        "sd_merge": (True, True),
+    }
 
 
 def random_cells(factors: tuple[str, ...], seeds: int, seed: int) -> pd.DataFrame:
