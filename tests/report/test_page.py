@@ -38,6 +38,23 @@ def close(text: str, value: float) -> bool:
 
 
 @pytest.fixture(scope="module")
+def full() -> Study:
+    """A complete 2^4 of 20 tasks with three seeds; the more mechanisms, the slower the fading."""
+    shares = {
+        (tag, seed): 0.3 + 0.15 * sum(levels) + 0.01 * seed
+        for tag, levels in compositions().items()
+        for seed in (1, 2, 3)
+    }
+    return study_of({run: fading(20, share) for run, share in shares.items()})
+
+
+@pytest.fixture(scope="module")
+def page_text(full: Study) -> str:
+    """The page of ``full``, which takes seconds to draw."""
+    return render(full, Path("report.html"))
+
+
+@pytest.fixture(scope="module")
 def small():
     """Of two methods and seeds."""
     runs = [(method, seed) for method in ("vanilla", "sd") for seed in (1, 2)]
