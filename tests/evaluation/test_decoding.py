@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from holdfast.backbone.generation.decoding import CachedSteps, batches, decode_greedily
 from holdfast.backbone.model import Backbone
 
-from .backbones import FAMILIES, taught_lessons
-from .lessons import LESSONS, TEMPLATE, shake, taught
+from .backbones import FAMILIES, LESSONS, TEMPLATE, shake, taught, taught_lessons
 
 LIMITS = [0, 1, 7, 40]
 

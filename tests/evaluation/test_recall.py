@@ -14,8 +14,19 @@ from holdfast.evaluation.boxed import OPENING, Match
 from holdfast.streams import Item, Task, symbol_qa
 from reference import recall as reference
 
-from .backbones import FAMILIES, llama, qwen3, taught_lessons
-from .lessons import BLANK, END, LESSONS, TEMPLATE, shake, taught, teach
+from .backbones import (
+    BLANK,
+    END,
+    FAMILIES,
+    LESSONS,
+    TEMPLATE,
+    llama,
+    qwen3,
+    shake,
+    taught,
+    taught_lessons,
+    teach,
+)
 
 ITEMS = [item for item, _ in LESSONS]
 STEPS, LIMIT = 100, 64

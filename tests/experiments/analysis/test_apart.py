@@ -12,7 +12,7 @@ from holdfast.analysis.study import read_study
 from holdfast.cli.analyse import _dotted
 from holdfast.core.errors import HoldfastError
 from tests.analysis.synthetic import FACTORIAL, SEEDS, write_search, write_suite, write_trajectory
-from tests.analysis.test_settings import FAST, SLOW, swept
+from tests.analysis.test_configurations import FAST, SLOW, swept
 
 OF_COMPOSITIONS = {"effects", "factorial_model", "synergy", "ranks", "build_up"}
 OF_EVERY_RUN = {"configurations", "acquisition", "seed_spread", "seed_spread_by_data_anchor"}
