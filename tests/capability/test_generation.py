@@ -181,18 +181,14 @@ def test_the_token_of_a_model_trained_with_it_stands_first_and_takes_its_place()
     without = GSM8K.asked(backbone, item)
     backbone.model.config.max_position_embeddings = len(without.tokens) + 512
     assert GSM8K.asked(backbone, item) == without
+    endless: Any = SimpleNamespace(positions=None, tokenizer=backbone.tokenizer, opening=[])
+    assert GSM8K.asked(endless, item) == without
     token = backbone.add_replay_token()
     shorter = GSM8K.asked(backbone, item)
     assert (shorter.shots, shorter.tokens[0]) == (without.shots - 1, token)
     backbone.model.config.max_position_embeddings += 1
     longer = GSM8K.asked(backbone, item)
     assert longer == replace(without, tokens=[token, *without.tokens])
-
-
-def test_all_examples_stand_where_positions_have_no_end() -> None:
-    endless: Any = SimpleNamespace(positions=None, tokenizer=solver().tokenizer, opening=[])
-    prompt = GSM8K.asked(endless, Problem("gsm8k/1", "", "How many?", "1"))
-    assert (prompt.shots, prompt.room) == (4, 512)
 
 
 def test_a_question_that_is_too_long_has_less_room_and_then_none(

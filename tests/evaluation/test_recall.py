@@ -9,8 +9,8 @@ from holdfast.backbone.load import load_backbone
 from holdfast.backbone.model import Backbone
 from holdfast.core.config import build
 from holdfast.core.errors import HoldfastError
-from holdfast.evaluation import Recall, Verdict
 from holdfast.evaluation.boxed import OPENING, Match
+from holdfast.evaluation.recall import Recall, Verdict
 from holdfast.streams import Item, Task, symbol_qa
 from reference import recall as reference
 

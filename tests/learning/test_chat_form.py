@@ -16,7 +16,7 @@ from holdfast.anchors.base import Step
 from holdfast.backbone.model import Backbone
 from holdfast.backbone.sequences import collate
 from holdfast.core.errors import HoldfastError
-from holdfast.evaluation import Recall
+from holdfast.evaluation.recall import Recall
 from holdfast.exports.export import export
 from holdfast.learning.boundary import ask_previous_model, optimise
 from holdfast.learning.learner import Learner
