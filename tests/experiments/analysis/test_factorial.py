@@ -172,19 +172,22 @@ def test_what_is_not_balanced_is_refused_by_name() -> None:
 
 def test_what_is_not_comparable_is_refused_by_name() -> None:
     table = random_cells(FACTORS, 2, 4).reset_index(drop=True)
-    changed = table.copy()
-    changed.loc[5, "horizon"] = 7
-    refused(changed, "vanilla with seed 1 and sd with seed 2 have different horizons, 10 and 7")
-    changed = table.copy()
-    changed.loc[5, "order_seed"] = 1234
-    refused(changed, "sd with seed 2 have different task orders, the stream's own and 1234")
-    refused(changed.iloc[::-1], "different task orders, the stream's own and 1234")
-    refused(changed.sort_values("order_seed"), "task orders, 1234 and the stream's own")
-    changed["order_seed"] = 1234
-    assert factorial(changed).n == 32
-    changed = table.copy()
-    changed.loc[5, "final"] = math.nan
-    refused(changed, "here: final of sd with seed 2 is not defined")
+    for column, value, message in (
+        ("horizon", 7, "vanilla with seed 1 and sd with seed 2 have different horizons, 10 and 7"),
+        (
+            "order_seed",
+            1234,
+            "sd with seed 2 have different task orders, the stream's own and 1234",
+        ),
+        ("final", math.nan, "here: final of sd with seed 2 is not defined"),
+    ):
+        changed = table.copy()
+        changed.loc[5, column] = value
+        refused(changed, message)
+    other = table.assign(order_seed=1234)
+    other.loc[5, "order_seed"] = pd.NA
+    refused(other, "different task orders, 1234 and the stream's own")
+    assert factorial(table.assign(order_seed=1234)).n == 32
     with pytest.raises(HoldfastError, match="here: the cells have no finale"):
         factorial(table, response="finale")
 

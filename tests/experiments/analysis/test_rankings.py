@@ -67,20 +67,22 @@ STEPS = {
 
 def test_each_step_adds_what_helps_most_and_goes_on_downhill() -> None:
     path = build_up(cells(STEPS), ["si", "sd", "merge"])
-    assert list(path["method"]) == ["vanilla", "sd", "sd_merge", "si_sd_merge"]
-    assert list(path["added"]) == ["", "sd", "merge", "si"]
-    assert list(path["step"]) == [0, 1, 2, 3]
-    assert list(path["strongest"]) == [False, False, True, False]
+    assert path[["step", "added", "method", "strongest"]].to_numpy().tolist() == [
+        [0, "", "vanilla", False],
+        [1, "sd", "sd", False],
+        [2, "merge", "sd_merge", True],
+        [3, "si", "si_sd_merge", False],
+    ]
     assert path["final"].to_list() == pytest.approx([0.1, 0.3, 0.45, 0.43])
     assert path["final_sd"][2] == pytest.approx(0.1 / 2**0.5)  # n - 1
 
 
 def test_a_tie_goes_to_the_first_factor() -> None:
     table = cells({"vanilla": [0.1], "sd": [0.3], "merge": [0.3], "sd_merge": [0.3]})
-    assert list(build_up(table, ["merge", "sd"])["added"]) == ["", "merge", "sd"]
-    path = build_up(table, ["sd", "merge"])
-    assert list(path["added"]) == ["", "sd", "merge"]
-    assert list(path["strongest"]) == [False, True, False]
+    for first, second in (("merge", "sd"), ("sd", "merge")):
+        path = build_up(table, [first, second])
+        assert list(path["added"]) == ["", first, second]
+        assert list(path["strongest"]) == [False, True, False]
 
 
 def test_every_choice_needs_all_of_its_compositions() -> None:
