@@ -13,6 +13,8 @@ from holdfast.analysis import analyse, read_study
 from holdfast.analysis.uncertainty import interval, ratio_draws
 from holdfast.capability.suite import Sample, score_of
 from holdfast.report import plot_capability
+from holdfast.report.figures import study_figures
+from holdfast.report.pages import render
 from holdfast.results.capability import Score, boundary_directory, text_score, write_result
 from tests.analysis.synthetic import change, write_suite, write_trajectory
 
@@ -146,6 +148,10 @@ def test_items_are_paired_with_those_before(cells, random) -> None:
     p = -vanilla["change"]
     width = 2 * 1.96 * (p * (1 - p) / ITEMS) ** 0.5
     assert vanilla["high"] - vanilla["low"] == pytest.approx(width, rel=0.25)
+    study = read_study(cells[0].parent.parent)
+    assert "capability" in study_figures(study, analyse(study)).figures
+    page = render(study, cells[0].parent / "report.html")
+    assert f"{vanilla['low']:.3f} to {vanilla['high']:.3f}" in page
 
 
 def test_bits_per_byte_are_a_ratio_over_the_same_passages(cells, random) -> None:
