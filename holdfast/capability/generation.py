@@ -20,7 +20,7 @@ from holdfast.backbone.generation.greedy import batches, decode_greedily
 from holdfast.backbone.model import Backbone
 from holdfast.capability import problems
 from holdfast.capability.answers import Checker, Kind, extract
-from holdfast.capability.suite import OPENING, Problem, Sample
+from holdfast.capability.problems import OPENING, Problem, Sample
 from holdfast.core.errors import HoldfastError
 from holdfast.evaluation.text import tokens_of
 

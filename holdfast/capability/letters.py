@@ -18,8 +18,7 @@ import torch
 from holdfast.backbone.generation.decoding import batches, cache_of, can_cache, keeps_keys_alone
 from holdfast.backbone.model import Backbone
 from holdfast.backbone.sequences import pad_right
-from holdfast.capability.problems import LETTERS, Errors, mmlu, mmlu_redux
-from holdfast.capability.suite import OPENING, Problem, Sample
+from holdfast.capability.problems import LETTERS, OPENING, Errors, Problem, Sample, mmlu, mmlu_redux
 from holdfast.core.errors import HoldfastError
 from holdfast.evaluation.text import NO_NUMBERS
 

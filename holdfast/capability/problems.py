@@ -1,4 +1,4 @@
-"""The problems of each suite, from their published files or the Hugging Face hub.
+"""The problems of each suite, from their published files or the Hugging Face hub, and samples.
 
 Every reader takes the folder of the files, None for the hub, and raises HoldfastError naming a
 missing file, or the file and line that are damaged. Source: app:res-capability.
@@ -11,12 +11,12 @@ import csv
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from holdfast.capability.answers import last_box, numbers
-from holdfast.capability.suite import Problem
 from holdfast.core.errors import HoldfastError, described
 from holdfast.core.file_checks import regular
 from holdfast.core.hub import hub_or_cache
@@ -26,6 +26,44 @@ LANGUAGES = ("bn", "de", "en", "es", "fr", "ja", "ru", "sw", "te", "th", "zh")
 LETTERS = "ABCD"
 # How to treat the items that MMLU-Redux marks as wrong; see LetterChoice.
 Errors = Literal["drop", "keep", "correct"]
+# One of a suite's settings, so that results with differently opened prompts do not mix.
+OPENING = {"opening": "the replay token where it was trained"}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One question of a suite, as in its files.
+
+    id: unique in its suite and the same in every run, such as mgsm/bn/17; group: a language or a
+    subject, "" if the suite has none; prompt: the question alone; target: the right answer;
+    details: further JSON values that the suite needs, such as the choices.
+    """
+
+    id: str
+    group: str
+    prompt: str
+    target: str
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One answer, stored for audit as one line of JSON.
+
+    id, group: the item's; prompt: the text that the model read, without the replay token, or the
+    beginning of a text suite's; output: the generated text, "" if likelihoods decide; extracted:
+    the answer found, or None; target: the right answer; details: JSON values, such as the
+    log-probability of each letter.
+    """
+
+    id: str
+    group: str
+    prompt: str
+    output: str
+    extracted: str | None
+    target: str
+    correct: bool
+    details: dict[str, Any] = field(default_factory=dict)
 
 
 def gsm8k(data_root: Path | None) -> list[Problem]:

@@ -18,8 +18,7 @@ from holdfast.backbone.load import load_backbone
 from holdfast.backbone.model import Backbone
 from holdfast.capability.generation import GSM8K, MATH, MGSM, GeneratedSuite
 from holdfast.capability.letters import LetterChoice
-from holdfast.capability.problems import Errors
-from holdfast.capability.suite import Problem, Sample, score_of, spread
+from holdfast.capability.problems import Errors, Problem, Sample
 from holdfast.capability.text import Text
 from holdfast.core.config import check_same
 from holdfast.core.errors import HoldfastError, did_you_mean
@@ -27,10 +26,12 @@ from holdfast.core.file_checks import refuse_links
 from holdfast.core.files import append, cut, lock_directory, read_bytes
 from holdfast.learning.recorded import Recorded
 from holdfast.results.capability import (
+    Score,
     boundary_directory,
     measurement_settings,
     model_after,
     read_result,
+    text_score,
     write_result,
 )
 
@@ -215,3 +216,31 @@ def stored_samples(path: Path) -> dict[str, Sample]:
             ) from None
         samples[sample.id] = sample
     return samples
+
+
+def score_of(samples: Sequence[Sample]) -> Score:
+    """The score of one or more samples; those whose details hold ``bits`` are scored as text."""
+    if "bits" in samples[0].details:
+        length = sum(sample.details["bytes"] for sample in samples)
+        return text_score(len(samples), sum(sample.details["bits"] for sample in samples) / length)
+    items = Counter(sample.group for sample in samples)
+    correct = Counter(sample.group for sample in samples if sample.correct)
+    extracted = sum(sample.extracted is not None for sample in samples)
+    return Score(
+        items=len(samples),
+        answered=sum(bool(sample.output) or sample.extracted is not None for sample in samples),
+        extracted=extracted,
+        failed=len(samples) - extracted,
+        correct=correct.total(),
+        by_group={group: {"items": n, "correct": correct[group]} for group, n in items.items()},
+    )
+
+
+def spread(items: Sequence[Problem], limit: int | None) -> list[Problem]:
+    """Pick ``limit`` items (None: all), the first of each group in turn; their order is kept."""
+    turns: Counter[str] = Counter()
+    ranked = []
+    for place, item in enumerate(items):
+        turns[item.group] += 1
+        ranked.append((turns[item.group], place))
+    return [items[place] for place in sorted(place for _, place in sorted(ranked)[:limit])]

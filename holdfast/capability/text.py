@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from holdfast.backbone.model import Backbone
-from holdfast.capability.problems import located
-from holdfast.capability.suite import Problem, Sample
+from holdfast.capability.problems import Problem, Sample, located
 from holdfast.core.errors import HoldfastError
 from holdfast.core.file_checks import regular
 from holdfast.evaluation.text import SETTINGS, Passage, everyday_passages, lengths

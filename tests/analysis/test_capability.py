@@ -11,7 +11,8 @@ import pytest
 
 from holdfast.analysis import analyse, read_study
 from holdfast.analysis.uncertainty import interval, ratio_draws
-from holdfast.capability.suite import Sample, score_of
+from holdfast.capability.problems import Sample
+from holdfast.capability.run import score_of
 from holdfast.report import plot_capability
 from holdfast.report.figures import study_figures
 from holdfast.report.pages import render

@@ -21,7 +21,8 @@ import yaml
 from holdfast.backbone.model import Backbone
 from holdfast.capability import generation, harness
 from holdfast.capability.generation import GSM8K, MATH, MGSM, GeneratedSuite, few_shot
-from holdfast.capability.suite import Problem, Sample, score_of
+from holdfast.capability.problems import Problem, Sample
+from holdfast.capability.run import score_of
 from tests.tiny import END, byte_tokenizer, exact_backbone, tiny_llama
 
 NEW_TOKENS = 56

@@ -17,7 +17,7 @@ from holdfast.capability.letters import (
     next_token_log_probabilities,
     question,
 )
-from holdfast.capability.suite import Problem
+from holdfast.capability.problems import Problem
 from holdfast.core.errors import HoldfastError
 from tests.refused import line_of
 from tests.tiny import exact_backbone, exact_gpt2

@@ -17,7 +17,7 @@ from holdfast.capability import problems
 from holdfast.capability.answers import Checker, extract
 from holdfast.capability.generation import GSM8K, MATH, MGSM, few_shot
 from holdfast.capability.problems import LANGUAGES, Errors, gsm8k, math, mgsm, mmlu, mmlu_redux
-from holdfast.capability.suite import spread
+from holdfast.capability.run import spread
 from holdfast.core.errors import HoldfastError
 from tests.refused import line_of
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.capability.run import Model, measure, questions
-from holdfast.capability.suite import Problem, Sample, score_of, spread
+from holdfast.capability.problems import Problem, Sample
+from holdfast.capability.run import Model, measure, questions, score_of, spread
 from holdfast.core.errors import HoldfastError
 from holdfast.results.capability import read_boundary
 
