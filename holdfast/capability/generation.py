@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from holdfast.backbone.generation.greedy import batches, decode_greedily
+from holdfast.backbone.generation.decoding import batches, decode_greedily
 from holdfast.backbone.model import Backbone
 from holdfast.capability import problems
 from holdfast.capability.answers import Checker, Kind, extract

@@ -17,7 +17,7 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
-from holdfast.backbone.generation.greedy import batches, decode_greedily
+from holdfast.backbone.generation.decoding import batches, decode_greedily
 from holdfast.backbone.model import Backbone
 from holdfast.backbone.sequences import collate, to_device
 from holdfast.core import config as core_config
