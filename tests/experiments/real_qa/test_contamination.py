@@ -18,44 +18,38 @@ def test_the_sampling_is_the_papers() -> None:
     assert prompt("Who?") == "Question: Who?\nAnswer:"
 
 
+# Word boundaries take the answer as it is; only a lenient match forgives.
+FORGIVEN = [
+    ("by ida   VENN!", "Ida Venn"),
+    ("less dense than water", "less dense."),
+    ("Amber", "the Amber"),
+    ("Schindler\u2019s List", "Schindler's List"),
+    ("Orl", '"Orl"'),
+]
+
+
 @pytest.mark.parametrize(
     ("completion", "answer"),
     [
+        *FORGIVEN,
         ("It was Ida Venn, I think.", "Ida Venn"),
-        ("by ida   VENN!", "Ida Venn"),
         ("Ida Venn's", "Ida Venn"),
         ("in BR, yes", "BR"),
-        ("less dense than water", "less dense."),
         ("the Amber", "Amber"),
-        ("Amber", "the Amber"),
         ("C++ of course", "C++"),
         ("The", "The"),
         ("stra\u00dfe", "STRASSE"),
         ("1939-1945", "1939"),
         ("New York/London", "London"),
         ("the U.S.-led war", "U.S."),
-        ("Schindler\u2019s List", "Schindler's List"),
         ("Beyonce\u0301", "Beyonc\u00e9"),
         ('"Orl"', "Orl"),
-        ("Orl", '"Orl"'),
     ],
 )
 def test_a_lenient_match_forgives_what_surrounds_the_answer(completion: str, answer: str) -> None:
     assert found(completion, ("no such words", answer), "lenient") == answer
-
-
-@pytest.mark.parametrize(
-    ("completion", "answer"),
-    [
-        ("by ida   VENN!", "Ida Venn"),
-        ("less dense than water", "less dense."),
-        ("Amber", "the Amber"),
-        ("Schindler\u2019s List", "Schindler's List"),
-        ("Orl", '"Orl"'),
-    ],
-)
-def test_word_boundaries_take_the_answer_as_it_is(completion: str, answer: str) -> None:
-    assert found(completion, (answer,)) is None
+    if (completion, answer) in FORGIVEN:
+        assert found(completion, (answer,)) is None
 
 
 @pytest.mark.parametrize(
