@@ -184,7 +184,7 @@ def test_what_is_not_comparable_is_refused_by_name() -> None:
         changed = table.copy()
         changed.loc[5, column] = value
         refused(changed, message)
-    other = table.assign(order_seed=1234)
+    other = table.assign(order_seed=1234).astype({"order_seed": "Int64"})
     other.loc[5, "order_seed"] = pd.NA
     refused(other, "different task orders, 1234 and the stream's own")
     assert factorial(table.assign(order_seed=1234)).n == 32
