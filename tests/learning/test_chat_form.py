@@ -235,7 +235,7 @@ def test_an_answer_is_all_that_is_said_up_to_its_end() -> None:
     model = backbone()
     recall = Recall(model, template_for(CHAT, model), Recall.Config(max_new_tokens=6))
     item = Item("red", "hen", ("Ann",))
-    question = recall._tokenized(item)
+    question = recall._question(item)
     stop = min(model.stop_tokens)
     for reply, correct in {
         "hen": True,
@@ -262,7 +262,7 @@ def test_the_end_of_a_turn_need_not_be_a_special_token() -> None:
     recall = Recall(model, template, Recall.Config(max_new_tokens=6))
     reply = template.encode_answer(item, model.tokenizer)
     assert reply[-1] in model.stop_tokens
-    assert recall._verdict(recall._tokenized(item), reply, True).correct
+    assert recall._verdict(recall._question(item), reply, True).correct
 
 
 def test_of_several_chat_templates_the_default_one_counts() -> None:
