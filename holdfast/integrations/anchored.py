@@ -54,6 +54,7 @@ from holdfast.integrations.method import (
     given_beginning,
     stop_tokens,
 )
+from holdfast.integrations.past import remember, warn_of_a_lost_past
 from holdfast.integrations.reader import Reader, keep_buffers, own_loss, tensors_of
 from holdfast.integrations.task import Task, TaskSequences, is_accumulating
 from holdfast.learning.training import compose
@@ -142,6 +143,7 @@ class Anchored:
                 raise HoldfastError(f"task {self.task.number} is not ended; call end() first")
             self.task.go_on(given)
             return
+        warn_of_a_lost_past(self)
         number = self.completed + 1
         self.allocation_state = self.allocation.begin(
             self.allocation_state, self.workspace, Opening(number, self.seed)
@@ -371,6 +373,7 @@ class Anchored:
         self.states = states
         self.completed, self.past_items = task.number, self.past_items + len(sequences.ids)
         self.task = None
+        remember(self)
 
     def save(self, directory: str | Path) -> None:
         """Write the whole state to ``directory``/holdfast.safetensors, atomically.

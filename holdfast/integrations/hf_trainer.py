@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from torch import Tensor
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.integrations.anchored import Anchored
 from holdfast.integrations.reader import tensors_of
 from holdfast.integrations.state import FILE
@@ -45,11 +46,7 @@ class AnchoredTrainer(_Trainer):  # type: ignore[misc]
         The other arguments are the trainer's. Raises HoldfastError if the model is not the previous
         task's, and for all that :class:`~holdfast.integrations.Anchored` refuses.
         """
-        if not isinstance(anchored, (Anchored, Mapping)):
-            raise HoldfastError(
-                f"anchored = {repr(anchored)!s:.60}: give settings by name, such as "
-                "{'anchors': ['sd']}, or trainer.anchored of the task before"
-            )
+        _check_given(anchored)
         super().__init__(*given, **options)
         if self.args.n_gpu > 1:
             raise HoldfastError(
@@ -186,6 +183,24 @@ def with_anchors(trainer: type) -> Any:
     such as TRL's ``SFTTrainer``.
     """
     return type(f"Anchored{trainer.__name__}", (AnchoredTrainer, trainer), {})
+
+
+def _check_given(anchored: Any) -> None:
+    """Raise HoldfastError unless it is an Anchored, or the keyword arguments of one."""
+    if isinstance(anchored, Anchored):
+        return
+    if not isinstance(anchored, Mapping):
+        raise HoldfastError(
+            f"anchored = {' '.join(repr(anchored).split()):.60}: give settings by name, such as "
+            "{'anchors': ['sd']}, or trainer.anchored of the task before"
+        )
+    arguments = signature(Anchored).parameters.values()
+    known = [argument.name for argument in arguments if argument.kind is argument.KEYWORD_ONLY]
+    for name in anchored:
+        if name not in known:
+            raise HoldfastError(
+                f'anchored: "{name}" is no setting; {did_you_mean(str(name), known)}'
+            )
 
 
 def _sequences(trainer: Any) -> tuple[list[list[int]], list[list[int]]]:

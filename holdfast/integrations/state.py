@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from holdfast.core.errors import HoldfastError
 from holdfast.core.file_checks import regular
 from holdfast.core.files import atomic_write
+from holdfast.integrations.past import remember
 from holdfast.integrations.task import Task
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ def unpack(anchored: Anchored, header: dict[str, Any], tensors: dict[str, Tensor
         anchored.task.stepped = True  # assumed: the state does not record it
     if anchored.completed or anchored.task is not None:
         anchored.workspace.given_start_is_used()
+    remember(anchored)
 
 
 def to_device(anchored: Anchored) -> None:

@@ -118,6 +118,10 @@ def test_what_a_trainer_takes_for_anchors(tmp_path: Path) -> None:
         r"anchored = \['sd'\]: give settings by name, such as {'anchors': \['sd'\]}",
         partial(trainer_of, model_of(), tmp_path, ["sd"], 1),
     )
+    refused(
+        'anchored: "anchor" is no setting; .*anchors',
+        partial(trainer_of, model_of(), tmp_path, {"anchor": ["sd"]}, 1),
+    )
 
 
 def test_a_trainer_without_a_task(tmp_path: Path) -> None:
