@@ -48,8 +48,8 @@ from holdfast.integrations.method import (
     built,
     changes_gradient,
     check_alone,
-    check_positive,
     check_settings,
+    count_of,
     first_token,
     given_beginning,
     stop_tokens,
@@ -100,8 +100,7 @@ class Anchored:
         self.sampling = built(Sampling, sampling, "sampling")
         self.curvature = built(CurvatureConfig, curvature, "curvature")
         self.tokenizer = tokenizer
-        check_positive("batch_size", batch_size)
-        self.seed, self.batch_size = seed, batch_size
+        self.seed, self.batch_size = seed, count_of("batch_size", batch_size)
         self.given_begin = given_beginning(begin_with, tokenizer, self.reader.vocabulary)
         self.begin_with = self.given_begin or first_token(tokenizer, self.reader.base)
         self.stop_tokens = stop_tokens(tokenizer, self.reader.base)
@@ -189,11 +188,11 @@ class Anchored:
         added, by default the model's own; accumulation: minibatches per step; as usual, the caller
         divides the returned value by it. Raises HoldfastError if it is less than 1.
         """
-        check_positive("accumulation", accumulation)
+        fraction = 1 / count_of("accumulation", accumulation)
         teacher = self.teacher_states(batch)
         with self.reader.capturing():
             loss = (compute or own_loss)(self.reader.model, batch)
-        return self.objective(batch, loss, teacher, fraction=1 / accumulation)
+        return self.objective(batch, loss, teacher, fraction=fraction)
 
     def teacher_states(self, batch: Mapping[str, Any]) -> Tensor | None:
         """The previous model's last hidden states [batch, length, d]; None if no anchor needs them.

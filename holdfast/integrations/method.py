@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from operator import index
-from typing import Any
+from typing import Any, SupportsIndex
 
 import torch
 
@@ -22,16 +22,19 @@ Settings = Mapping[str, Any]
 def anchors_of(given: Sequence[str] | Mapping[str, Settings | None]) -> dict[str, Anchor]:
     """Build the anchors of these names, in the order of a method's tag.
 
-    given: names, or settings by name (None: the defaults). Raises HoldfastError for an unknown
-    name, wrong settings, or two data anchors.
+    given: names, or settings by name (None: the defaults). Raises HoldfastError for anything else,
+    an unknown name, wrong settings, or two data anchors.
     """
     kinds = known_anchors()
-    if isinstance(given, str):
+    try:
+        if isinstance(given, str):
+            raise TypeError
+        settings = given if isinstance(given, Mapping) else dict.fromkeys(given)
+    except TypeError:
         raise HoldfastError(
-            f"anchors = {given!r}: give a list of names, such as ['kfac', 'replay'], or settings "
-            "by name"
-        )
-    settings = given if isinstance(given, Mapping) else dict.fromkeys(given)
+            f"anchors = {given!r:.60}: give a list of names, such as ['kfac', 'replay'], or "
+            "settings by name, such as {'kfac': {'strength': 2}}"
+        ) from None
     for name in settings:
         if name not in kinds:
             raise HoldfastError(
@@ -51,9 +54,11 @@ def anchors_of(given: Sequence[str] | Mapping[str, Settings | None]) -> dict[str
 def allocation_of(given: str | Mapping[str, Settings | None]) -> tuple[str, Allocation]:
     """Build the allocation rule of this name; HoldfastError if it or its settings are wrong."""
     kinds = known_allocations()
-    settings = {given: None} if isinstance(given, str) else given
-    if len(settings) != 1:
-        raise HoldfastError(f"allocation names {len(settings)} rules; it needs one")
+    settings: Any = {given: None} if isinstance(given, str) else given
+    if not isinstance(settings, Mapping) or len(settings) != 1:
+        raise HoldfastError(
+            f"allocation = {given!r:.60}: give one name, such as 'merge', or one with its settings"
+        )
     ((name, values),) = settings.items()
     if name not in kinds:
         raise HoldfastError(
@@ -67,10 +72,11 @@ def built(kind: type[AnyConfig], settings: Any, source: str) -> AnyConfig:
     return build(kind, {} if settings is None else settings, source=source)
 
 
-def check_positive(name: str, number: int) -> None:
-    """Raise HoldfastError for a number that is less than 1."""
-    if number < 1:
-        raise HoldfastError(f"{name} = {number}: give a whole number, 1 at least")
+def count_of(name: str, value: Any) -> int:
+    """A setting as a whole number; HoldfastError for anything else, and for less than 1."""
+    if not isinstance(value, SupportsIndex) or index(value) < 1:
+        raise HoldfastError(f"{name} = {value!r:.60}: give a whole number, 1 at least")
+    return index(value)
 
 
 def changes_gradient(rule: Allocation) -> bool:
@@ -105,18 +111,19 @@ def given_beginning(
 ) -> list[int]:
     """The token ids of ``begin_with``: the given ones, or a chat's first ones; empty for None.
 
-    Raises HoldfastError for another text, for ids that are not in the vocabulary, and for ``chat``
+    Raises HoldfastError for anything else, for ids that are not in the vocabulary, and for ``chat``
     without a tokenizer or with an unusable chat template.
     """
     if begin_with == "chat":
         if tokenizer is None:
             raise HoldfastError("begin_with = chat: give the tokenizer, whose template says how")
         return list(chat_form(tokenizer).prefix)
-    if isinstance(begin_with, str):
+    try:
+        tokens = [] if begin_with is None else [index(token) for token in begin_with]  # type: ignore[arg-type]
+    except TypeError:
         raise HoldfastError(
-            f"begin_with = {begin_with!r}: give a list of token ids, or 'chat', the only text"
-        )
-    tokens = [] if begin_with is None else [index(token) for token in begin_with]
+            f"begin_with = {begin_with!r:.60}: give a list of token ids, or 'chat', the only text"
+        ) from None
     for token in tokens:
         if not 0 <= token < vocabulary:
             raise HoldfastError(

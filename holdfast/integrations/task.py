@@ -38,8 +38,8 @@ class TaskSequences:
 
         Raises HoldfastError for none, a short one, labels that do not fit, or anything else.
         """
-        read = _rows(ids)
-        targets = read if labels is None else _rows(labels)
+        read = _rows(ids, "sequence")
+        targets = read if labels is None else _rows(labels, "row of labels")
         if not read:
             raise HoldfastError("the task has no sequences; an anchor needs at least one")
         for number, (sequence, row) in enumerate(zip(read, targets, strict=False), start=1):
@@ -58,14 +58,17 @@ class TaskSequences:
         return hashlib.sha256(repr((self.ids, self.labels)).encode()).hexdigest()
 
 
-def _rows(given: Iterable[Sequence[int]]) -> list[list[int]]:
+def _rows(given: Iterable[Sequence[int]], what: str) -> list[list[int]]:
+    rows: list[list[int]] = []
     try:
-        return [[index(token) for token in row] for row in given]
+        for row in given:
+            rows.append([index(token) for token in row])
     except TypeError:
         raise HoldfastError(
-            "the task has something else than token ids and labels in its sequences; call "
+            f"{what} {len(rows) + 1} of the task is no list of token ids; call "
             'begin([tokenizer(text)["input_ids"] for text in texts])'
         ) from None
+    return rows
 
 
 class Task:

@@ -201,7 +201,13 @@ class RecallMatrix:
         return cls.from_csv(text, source=str(path))
 
     def __getitem__(self, entry: tuple[int, int]) -> float:
-        observed = self.entry(*entry)
+        try:
+            after_task, on_task = entry
+        except (TypeError, ValueError):
+            raise HoldfastError(
+                f"[{entry}] is no entry; write matrix[after_task, on_task], or accuracies() for all"
+            ) from None
+        observed = self.entry(after_task, on_task)
         return math.nan if observed is None else observed.accuracy
 
     def __eq__(self, other: object) -> bool:

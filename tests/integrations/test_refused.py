@@ -52,17 +52,24 @@ def perceptron() -> Any:
     ("options", "message"),
     [
         ({"batch_size": 0}, "batch_size = 0: give a whole number, 1 at least"),
+        ({"batch_size": 2.5}, "batch_size = 2.5: give a whole number"),
+        ({"batch_size": "4"}, "batch_size = '4': give a whole number"),
         ({"begin_with": [7, 257]}, "begin_with: 257 is no token .* give ids from 0 to 256"),
         ({"begin_with": [-1]}, "begin_with: -1 is no token of the model"),
         ({"begin_with": "hello"}, "begin_with = 'hello': give a list of token ids, or 'chat'"),
+        ({"begin_with": 7}, "begin_with = 7: give a list of token ids"),
+        ({"begin_with": [1.5]}, r"begin_with = \[1.5\]: give a list of token ids"),
         ({"begin_with": "chat"}, "begin_with = chat: give the tokenizer"),
         ({"anchors": "si_sd"}, r"anchors = 'si_sd': give a list of names, such as \['kfac'"),
+        ({"anchors": None}, "anchors = None: give a list of names"),
+        ({"anchors": [{"si": {}}]}, "or settings by name, such as {'kfac'"),
         ({"anchors": ["kfack"]}, '"kfack" is no anchor.*kfac'),
         ({"anchors": {"kfac": {"strengthh": 1}}}, "anchors.kfac.*strengthh"),
         ({"anchors": {"si": 2.0}}, "anchors.si: is a section of settings"),
         ({"allocation": "nothing"}, '"nothing" is no rule'),
         ({"allocation": {"olora": "float32"}}, "allocation.olora: is a section of settings"),
-        ({"allocation": ["merge", "olora"]}, "allocation names 2 rules; it needs one"),
+        ({"allocation": ["merge", "olora"]}, "'olora'.: give one name, such as 'merge'"),
+        ({"allocation": None}, "allocation = None: give one name"),
         ({"sampling": 8}, "sampling: is a section of settings"),
         ({"sampling": {"keep": True}}, "sampling.keep = True: a loop of your own does not have it"),
         ({"anchors": {"replay": {"minibatches_per_step": 3}}}, "replay.minibatches_per_step = 3"),
@@ -104,9 +111,10 @@ def test_calls_and_tasks() -> None:
     refused("sequence 1 of the task has 1 tokens", lambda: anchored.begin([[1]]))
     refused("2 sequences have labels for 1", lambda: anchored.begin(rows, rows[:1]))
     texts: Any
-    for texts in (["a text", "another"], ["12"], [{"input_ids": rows[1]}], rows[0]):
-        refused(r"call begin\(\[tokenizer\(text\)", partial(anchored.begin, texts))
-    refused("token ids and labels", partial(anchored.begin, rows, ["a", "b"]))
+    for texts in (["a text", "another"], ["12"], [{"input_ids": rows[1]}], rows[0], None):
+        refused(r"sequence 1 of.* call begin\(\[tokenizer\(text", partial(anchored.begin, texts))
+    refused("sequence 2 of the task is no list", partial(anchored.begin, [rows[0], "a"]))
+    refused("row of labels 1 of the task", partial(anchored.begin, rows, ["a", "b"]))
     anchored.begin(torch.tensor([rows[0], rows[0]]))
     refused("is not ended", lambda: anchored.begin(rows))
     refused("no input_ids", lambda: anchored.loss({"inputs": torch.zeros(1)}))

@@ -68,6 +68,9 @@ def test_counts_from_numpy_become_plain_integers_and_fractions_are_refused() -> 
     assert matrix.to_csv() == f"{HEADER}\n1,1,3,4,,0.75\n"
     with pytest.raises(TypeError):
         RecallMatrix().with_row(1, {1: (0.5, 1)})  # type: ignore[dict-item]
+    number: Any = 1
+    with pytest.raises(HoldfastError, match=r"\[1\] is no entry; write matrix\[after_task"):
+        matrix[number]
 
 
 def test_up_to_refuses_a_horizon_whose_row_was_not_observed() -> None:
