@@ -28,10 +28,10 @@ from benchmarks.twins import FULL, NO_TOKEN, Twins, configuration, items
 from holdfast.backbone.model import Backbone
 from holdfast.evaluation import recall as recall_module
 from holdfast.evaluation.recall import Recall, follow
-from holdfast.learning import boundary
 from holdfast.learning.config import RunConfig
 from holdfast.learning.learner import Learner, Lesson, Sequences
 from holdfast.learning.progress import Progress
+from holdfast.learning.task import learn_task
 from holdfast.streams import Stream
 
 NAME = "gpu_paper_scale"
@@ -92,10 +92,10 @@ def a_task(learner: Learner, stream: Stream, sizes: dict[str, int]) -> Watch:
     watch = Watch()
     learner.backbone.stop_tokens = frozenset({NO_TOKEN})
     for task, count in zip(stream.tasks, (batch, 2 * batch), strict=False):
-        boundary.learn_task(learner, Lesson(learner.encode(task)[:count]), Progress())
+        learn_task(learner, Lesson(learner.encode(task)[:count]), Progress())
     third = Lesson(learner.encode(stream.tasks[2]))
-    with patch.object(boundary, "Stopwatch", lambda: watch):
-        report = boundary.learn_task(learner, third, Progress())
+    with patch("holdfast.learning.task.Stopwatch", lambda: watch):
+        report = learn_task(learner, third, Progress())
     assert {len(sequence) for sequence in report.replay} == {sizes["length"] + 1}
     steps = sizes["epochs"] * -(-len(third.sequences) // batch)
     watch.seconds["a step, ms"] = 1000 * watch.seconds["training"] / steps

@@ -9,10 +9,10 @@ from benchmarks.pairing import Measurement, Plan, alternate
 from benchmarks.record import Report, command
 from benchmarks.twins import FULL, METHODS, Loader, Twins, configuration, items
 from holdfast.anchors.base import Update, updates_since
-from holdfast.learning.boundary import open_task, optimise
 from holdfast.learning.config import RunConfig
 from holdfast.learning.learner import Lesson, Sequences
 from holdfast.learning.progress import Progress, Stopwatch
+from holdfast.learning.task import open_task, optimise
 from reference import optimisation
 from reference.learner import open_workspace
 from reference.state import Task as ReferenceTask

@@ -9,10 +9,10 @@ import torch
 
 from holdfast.backbone.load import load_backbone
 from holdfast.backbone.model import Backbone
-from holdfast.learning.boundary import TaskReport, learn_task
 from holdfast.learning.config import RunConfig
 from holdfast.learning.learner import Learner, Lesson, Sequences
 from holdfast.learning.progress import Progress
+from holdfast.learning.task import TaskReport, learn_task
 from holdfast.streams import Stream, symbol_qa
 from reference.learner import run_task
 from reference.state import State

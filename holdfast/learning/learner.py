@@ -53,7 +53,7 @@ class Lesson:
 
 
 class Learner:
-    """A model that learns tasks by one method; ``holdfast.learning.boundary`` has the operations.
+    """A model that learns tasks by one method; ``holdfast.learning.task`` has the operations.
 
     anchors: (name, anchor) in canonical order; states: each anchor's state, by name; completed:
     number of tasks learned.

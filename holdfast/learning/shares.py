@@ -30,11 +30,11 @@ from holdfast.anchors.kfac import quadratic_form
 from holdfast.anchors.pairs import paired_changes
 from holdfast.backbone.projection import Projection
 from holdfast.core.errors import HoldfastError
-from holdfast.learning.boundary import learn_task, open_task
 from holdfast.learning.learner import Learner, Lesson
 from holdfast.learning.progress import Progress, Stopwatch
 from holdfast.learning.recorded import Recorded
 from holdfast.learning.stream import fitting
+from holdfast.learning.task import learn_task, open_task
 from holdfast.learning.teacher import first_general_text, states_of
 from holdfast.streams import Stream, Task, load_stream
 

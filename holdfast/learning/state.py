@@ -27,8 +27,8 @@ from torch import Tensor
 from holdfast.core.errors import HoldfastError
 from holdfast.core.file_checks import regular, remove_named, remove_unfinished
 from holdfast.core.files import atomic_write, make_folder
-from holdfast.learning.boundary import TaskReport
 from holdfast.learning.learner import Learner
+from holdfast.learning.task import TaskReport
 from holdfast.results import RecallMatrix
 from holdfast.results.record import commit_file, damaged, read_commit, write_commit
 

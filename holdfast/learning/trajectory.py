@@ -34,13 +34,13 @@ from holdfast.core.notebook import caption
 from holdfast.core.processes import is_rank_zero, run_on_rank_zero
 from holdfast.evaluation.recall import Recall
 from holdfast.evaluation.text import SETTINGS, bits_per_byte, everyday_passages, lengths
-from holdfast.learning.boundary import TaskReport, learn_task
 from holdfast.learning.config import RunConfig
 from holdfast.learning.identity import Identity, decided
 from holdfast.learning.learner import Learner
 from holdfast.learning.progress import Progress, Stopwatch, peak_memory
 from holdfast.learning.state import PARTS, Commit, Store, changes_of, restore_learner
 from holdfast.learning.stream import fitting, items_in
+from holdfast.learning.task import TaskReport, learn_task
 from holdfast.results import RecallMatrix, RunRecord, summarise
 from holdfast.results.capability import (
     boundary_directory,

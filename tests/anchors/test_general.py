@@ -14,10 +14,10 @@ from holdfast.backbone.model import Backbone
 from holdfast.backbone.projection import Projection
 from holdfast.backbone.sequences import Batch, TokenStates, collate
 from holdfast.core.errors import HoldfastError
-from holdfast.learning.boundary import learn_task
 from holdfast.learning.config import RunConfig
 from holdfast.learning.learner import Learner, Lesson
 from holdfast.learning.progress import Progress
+from holdfast.learning.task import learn_task
 from tests.tiny import exact_backbone, short_sequences
 
 VALUES: dict[str, Any] = {
@@ -119,6 +119,6 @@ def test_without_text_it_is_nothing() -> None:
 
 
 def test_a_model_that_writes_nothing_is_refused_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.learning.boundary.first_general_text", lambda *_: [])
+    monkeypatch.setattr("holdfast.learning.task.first_general_text", lambda *_: [])
     with pytest.raises(HoldfastError, match="general: every text that the untouched model wrote"):
         learn(learner_of())

@@ -15,11 +15,11 @@ from torch import nn
 from holdfast.allocation.base import Opening
 from holdfast.backbone.sequences import pad_right
 from holdfast.learning import training
-from holdfast.learning.boundary import TaskReport, learn_task
 from holdfast.learning.config import RunConfig
 from holdfast.learning.learner import Learner, Lesson
 from holdfast.learning.method import known_allocations, known_anchors
 from holdfast.learning.progress import Progress
+from holdfast.learning.task import TaskReport, learn_task
 from holdfast.learning.training import current_minibatches
 from tests.tiny import draw_factors, exact_backbone, flat, short_sequences
 

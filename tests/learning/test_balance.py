@@ -8,12 +8,11 @@ import pytest
 import torch
 
 from holdfast.core.errors import HoldfastError
-from holdfast.learning import boundary
 from holdfast.learning import learner as module
-from holdfast.learning.boundary import _acquired, ask_previous_model, learn_task
 from holdfast.learning.config import Optimisation, RunConfig
 from holdfast.learning.learner import Learner, Lesson
 from holdfast.learning.progress import OptimiserStep, Progress, Stopwatch
+from holdfast.learning.task import _acquired, ask_previous_model, learn_task
 from holdfast.learning.training import Weights, weights_of
 from tests.tiny import exact_backbone, short_sequences
 
@@ -186,7 +185,7 @@ def test_if_every_sample_is_empty_a_task_is_learned_without_replay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As the first one is, and it is said."""
-    monkeypatch.setattr(boundary, "replay_set", lambda *_, **__: [])
+    monkeypatch.setattr("holdfast.learning.task.replay_set", lambda *_, **__: [])
     learner, progress = learner_of("replay_merge"), Watching()
     for task in (1, 2):
         epochs = learn_task(learner, lesson_of(learner, seed=task), progress).epochs

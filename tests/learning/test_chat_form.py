@@ -18,9 +18,9 @@ from holdfast.backbone.sequences import collate
 from holdfast.core.errors import HoldfastError
 from holdfast.evaluation.recall import Recall
 from holdfast.exports.export import export
-from holdfast.learning.boundary import ask_previous_model, optimise
 from holdfast.learning.learner import Learner
 from holdfast.learning.progress import Progress, Stopwatch
+from holdfast.learning.task import ask_previous_model, optimise
 from holdfast.learning.teacher import _written
 from holdfast.learning.training import current_loss, weights_of
 from holdfast.model.chat import template_for, template_of, with_one_date

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from holdfast.learning.boundary import learn_task
 from holdfast.learning.learner import Learner, Lesson
 from holdfast.learning.progress import Progress
+from holdfast.learning.task import learn_task
 from holdfast.streams import Item, Stream, Task
 from tests.learning.test_balance import ITEMS, learner_of
 from tests.tiny import flat, short_sequences
@@ -83,10 +83,8 @@ def test_stored_items_are_learned_as_they_are() -> None:
 
 def learn_with(learner: Learner, lesson: Lesson) -> Any:
     """Learn a task; an anchor that writes finds the stored sequences written."""
-    from holdfast.learning import boundary
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(boundary, "replay_set", lambda *_, **__: lesson.stored)
+        patch.setattr("holdfast.learning.task.replay_set", lambda *_, **__: lesson.stored)
         return learn_task(learner, lesson, Progress())
 
 

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
-from holdfast.learning.boundary import learn_task
 from holdfast.learning.config import RunConfig
 from holdfast.learning.learner import Learner, Lesson
 from holdfast.learning.progress import Progress
 from holdfast.learning.recorded import Recorded
 from holdfast.learning.shares import shares, shares_of
+from holdfast.learning.task import learn_task
 from holdfast.learning.trajectory import Trajectory
 from tests.tiny import exact_backbone, short_sequences
 

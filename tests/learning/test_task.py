@@ -1,4 +1,4 @@
-"""The boundary: what is not finite refuses the task, and what is kept is read as it was."""
+"""Learning a task: what is not finite refuses it, and what is kept is read as it was."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from holdfast.core.errors import HoldfastError
-from holdfast.learning.boundary import learn_task
 from holdfast.learning.progress import Progress
 from holdfast.learning.state import Commit, Store
+from holdfast.learning.task import learn_task
 from tests.learning.test_balance import learner_of, lesson_of
 
 
