@@ -1,1 +1,1 @@
-"""The command line: each verb parses, calls the library, and prints."""
+"""The command line: each verb parses, calls the library, prints; main.py names its file."""

@@ -50,12 +50,14 @@ def evaluate(
 
     with WorkBars() as report:
         evaluation = measure(opened, questions, common, limit, report, out)
+    _print(evaluation, as_json=as_json)
     if out is not None:
         from holdfast.report.bars import plot_evaluation
         from holdfast.report.figures import save
 
         save(plot_evaluation(evaluation.values()), out / "evaluation")
-    _print(evaluation, out, as_json=as_json)
+        if not as_json:
+            print(out)
 
 
 def evaluate_edits(
@@ -95,12 +97,13 @@ def evaluate_edits(
 
     with WorkBars() as report:
         evaluation = measure(opened, edited, common, report, out)
-    _print(evaluation, out, LABELS, f"{edited.name}: ", as_json=as_json)
+    _print(evaluation, LABELS, f"{edited.name}: ", as_json=as_json)
+    if out is not None and not as_json:
+        print(out)
 
 
 def _print(
     evaluation: MemoryEvaluation,
-    out: Path | None,
     labels: Sequence[tuple[str, str, str]] | None = None,
     title: str = "",
     *,
@@ -115,5 +118,3 @@ def _print(
     rows = result.table_rows(evaluation, labels or result.LABELS)
     print_table(["", "of", "memory", "weights", "list"], rows)
     print("\n".join(result.notes(evaluation)))
-    if out is not None:
-        print(out)

@@ -72,7 +72,7 @@ class Memory:
         Raises HoldfastError if the directory holds something else or is damaged.
         """
         self.directory = Path(directory)
-        self.record = Record(lasting_name(model), "", seed)
+        self.record = Record(lasting_name(model), "", seed, ())
         self.tasks: tuple[Task, ...] = ()
         self._engine: Engine | None = None
         self._limits: Limits | None = None

@@ -1,4 +1,4 @@
-"""Decide which given facts a memory has to learn: new ones and corrections."""
+"""Decide which given facts a memory has to learn, and what its user is told of the call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The committed state of a memory: ``memory.json`` and the files that it names.
+"""The committed state of a memory: ``memory.json`` and the files that it names; the list's lock.
 
     MEMORY/
       memory.json    the model, the lessons in order, the files that hold them
@@ -62,7 +62,7 @@ class LearnedLesson:
     name: str
     fingerprint: str
     file: str
-    missed: tuple[str, ...] = ()
+    missed: tuple[str, ...]
     whole_turn: bool = False
 
 
@@ -78,7 +78,7 @@ class LearnedNeurons:
     file: str
     lessons: int
     facts: int
-    missed: tuple[str, ...] = ()
+    missed: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Record:
     model: str
     fingerprint: str
     seed: int
-    lessons: tuple[LearnedLesson, ...] = ()
+    lessons: tuple[LearnedLesson, ...]
     neurons: LearnedNeurons | None = None
     consolidated: int = 0
     forgotten: tuple[str, ...] = ()

@@ -149,6 +149,11 @@ def test_a_damaged_record_is_named(place: Path) -> None:
         ("[]", "is damaged"),
         ({**values, "format": 9}, "is of format 9, and this Holdfast knows 1"),
         ({key: values[key] for key in values if key != "seed"}, "is damaged"),
+        ({key: values[key] for key in values if key != "lessons"}, "is damaged"),
+        (
+            {**values, "lessons": [{key: lesson[key] for key in lesson if key != "missed"}]},
+            "missed",
+        ),
         ({**values, "lessons": [{**lesson, "more": 1}]}, "is damaged"),
         ({**values, "lessons": 3}, "is damaged"),
         ({**values, "model": None}, "is damaged"),

@@ -95,7 +95,7 @@ def test_an_adapter_of_whole_turns_is_one_set(memory: Memory) -> None:
 
 def test_neurons_that_lack_a_lesson_are_not_one_set(memory: Memory) -> None:
     for lessons in (1, 2):
-        neurons = LearnedNeurons("neurons.safetensors", lessons, 2 * lessons)
+        neurons = LearnedNeurons("neurons.safetensors", lessons, 2 * lessons, ())
         write_record(memory.directory, replace(memory.record, neurons=neurons))
         assert now(Memory(memory.directory)).one_set == (lessons == 2)
 

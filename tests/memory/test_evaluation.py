@@ -166,6 +166,10 @@ def test_the_command(holdfast, two_lessons: Path, tmp_path: Path, monkeypatch):
         patch.setattr(stages, "drift", interrupted)
         status, out, err = holdfast(*command, "--out", folder)
     assert status == 130 and f"7 measures are kept in {folder}; the same command continues" in err
+    (folder / "evaluation.png").mkdir()  # a picture that cannot be written hides no numbers
+    status, out, err = holdfast(*command, "--out", folder)
+    assert status == 2 and "taught wordings recalled" in out
+    (folder / "evaluation.png").rmdir()
     status, out, err = holdfast(*command, "--out", folder)
     assert status == 0 and out.splitlines()[-1] == str(folder)
     assert "5 facts in 2 lessons, 2 adapters" in out and "at most 2 questions of each kind" in out

@@ -83,7 +83,7 @@ def test_a_fact_of_several_lessons_and_a_waiting_one(
     assert [item.question for item in memory.tasks[2].items] == [WEDNESDAY[0][0]]
     text = (place / "facts.jsonl").read_text()
     assert "Fenwick" not in text and "nobody" not in text
-    neurons = LearnedNeurons("neurons.safetensors", 2, 4)
+    neurons = LearnedNeurons("neurons.safetensors", 2, 4, ())
     write_record(place, replace(memory.record, neurons=neurons))
     monkeypatch.setattr(memory, "engine", None)  # what was never learned needs no model
     last = forget(memory, [WEDNESDAY[0][0]])

@@ -121,7 +121,7 @@ def test_an_adapter_of_several_lessons_is_taken_once(
     second = Memory(other)
     second.write_facts([("Who sold the oars?", "Nan")])
     record = Memory(done.place).record
-    neurons = LearnedNeurons(record.lessons[0].file, 2, 5)
+    neurons = LearnedNeurons(record.lessons[0].file, 2, 5, ())
     first = shutil.copytree(done.place, tmp_path / "first" / "m")
     write_record(first, replace(record, neurons=neurons))
     Memory(first).write_facts([("Who sold the rope?", "Ann")])

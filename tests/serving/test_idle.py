@@ -36,7 +36,9 @@ def put_on_file(place: Path, count: int, learned: int) -> None:
     tasks = tuple(Task(str(n), (Item(f"Who is {n}?", "Una"),)) for n in range(1, count + 1))
     place.mkdir(exist_ok=True)
     write_jsonl(Stream(tasks, "m", repeats=True), place / "facts.jsonl")
-    done = tuple(LearnedLesson(task.name, task.fingerprint, task.name) for task in tasks[:learned])
+    done = tuple(
+        LearnedLesson(task.name, task.fingerprint, task.name, ()) for task in tasks[:learned]
+    )
     write_record(place, Record("m", "f", 0, done))
 
 

@@ -157,7 +157,7 @@ def _read(path: Path) -> _Written:
         cached = read_json(path)
         if cached.pop(_DIGEST) == sha256_of(cached):
             return TypeAdapter(_Written).validate_python(cached)
-    except (HoldfastError, AttributeError, KeyError, ValueError):
+    except (HoldfastError, AttributeError, KeyError, TypeError, ValueError):
         pass
     return _Written()
 

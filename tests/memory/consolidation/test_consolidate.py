@@ -159,7 +159,7 @@ def test_neurons_go_where_one_adapter_has_all_lessons(
     """It is what is exported then; where a lesson keeps its own they still are."""
     place = copied()
     gives([True, True, True, all_given, True])
-    neurons = LearnedNeurons("neurons.safetensors", 2, 5)
+    neurons = LearnedNeurons("neurons.safetensors", 2, 5, ())
     module.write_record(place, replace(Memory(place).record, neurons=neurons))
     assert consolidate(Memory(place), SETTINGS).lessons_kept == (not all_given)
     assert Memory(place).record.neurons == (None if all_given else neurons)

@@ -86,6 +86,7 @@ def test_they_are_written_once_a_model(
         content[: len(content) // 2],
         b'{"parts": 1, "texts": [{"kind": 1}]}',
         b"7",
+        b"[]",
         content[:digit] + flipped + content[digit + 1 :],
     ):
         path.write_bytes(damage)
