@@ -1,4 +1,4 @@
-"""What a small model writes itself, in a cache of its own; a process to be killed imports it too."""
+"""What a small model writes itself, in a cache of its own; processes to be killed use it."""
 
 from __future__ import annotations
 
