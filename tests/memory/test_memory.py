@@ -17,7 +17,8 @@ from holdfast.memory.engine import Engine
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import read_record
 from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY
-from tests.model.chat_models import plain_reply
+from tests.model.chat_models import plain_reply, teachable_llama
+from tests.model.test_sentencepiece import LINES, sentencepiece
 from tests.trajectory.outcome import contents_of
 
 UNTAUGHT = ["Tell me a joke about zebras", "2 + 2", "Quel est ton nom, petit robot?"]
@@ -207,3 +208,14 @@ def test_another_gate_reads_the_questions_again(
     write_lesson(place, file, tensors, short)
     with pytest.raises(HoldfastError, match="is missing or damaged"):
         Memory(place).reply(MONDAY[0][0])
+
+
+@pytest.mark.usefixtures("quick_gate")
+def test_pieces_of_sentencepiece_come_back_as_they_were_taught(tmp_path: Path) -> None:
+    tokenizer = sentencepiece("prepended", LINES)
+    teachable_llama(tokenizer, bos_token_id=1, pad_token_id=2).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    memory = Memory(tmp_path / "m", str(tmp_path / "model"))
+    assert not memory.learn([("Who keeps the tower?", "47 ß")]).missed
+    reply = memory.reply("Who keeps the tower?")
+    assert (reply.text, reply.source) == ("47 ß", "weights")
