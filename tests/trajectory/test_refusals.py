@@ -138,17 +138,19 @@ def test_the_same_stream_from_a_file(config, undisturbed, place, tmp_path):
     assert "evaluation.match" in refusal(config(METHOD, stream=stream), place, horizon=4)
 
 
-def test_a_stream_that_departs_later(config, place, tmp_path):
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_stream_of_which_one_learned_task_is_another(number, config, place, tmp_path):
     tasks = Trajectory(config(METHOD), place).stream.tasks
+    changes = ["!" if number == other else "" for other in (1, 2, 3, 4)]
     lines = [
         json.dumps({"task": task.name, "question": item.question, "answer": item.answer + change})
-        for task, change in zip(tasks, ("", "!", "", ""), strict=True)
+        for task, change in zip(tasks, changes, strict=True)
         for item in task.items
     ]
     (tmp_path / "stream.jsonl").write_text("\n".join(lines))
     stream = {"name": str(tmp_path / "stream.jsonl"), "items_per_task": None}
     message = refusal(config(METHOD, stream=stream, evaluation={"match": "exact"}), place)
-    assert "task 2 of this stream" in message
+    assert f"task {number} of this stream is not the task {number} that was learned" in message
 
 
 def save_backbone(directory, seed: int):
