@@ -33,7 +33,8 @@ pytestmark = pytest.mark.usefixtures("quick")
 
 
 @pytest.mark.parametrize(
-    "method", [STATEFUL, "si_replay_olora", "pairs_sd_general_osrm", "online_ewc_pairs"]
+    "method",
+    [STATEFUL, "si_replay_olora", "pairs_sd_general_osrm", "online_ewc_pairs", "joint", "stored"],
 )
 def test_every_call_continues_the_last(method, config, undisturbed, tmp_path):
     for horizon in (2, 3, 4):
