@@ -208,6 +208,7 @@ def both(anchors: Any, rule: str, tasks: int, accumulation: int = 1) -> None:
         reads = number == 1 and bool({"kfac", "pairs"} & set(anchors))
         assert len(general) == (GENERAL if reads else 0)
         anchored.begin(sequences)
+        assert anchored.past_items == (number - 1) * ITEMS
         given = reference_task(anchored, sequences, general)
         loop.epochs(sequences)
         trained = anchored.workspace.copied()
