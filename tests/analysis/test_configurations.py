@@ -211,3 +211,20 @@ def test_a_setting_of_a_plug_in_is_called_as_a_user_writes_it(tmp_path: Path) ->
     both = {f"tether_merge tether.strength={strength}" for strength in (0.1, 1.0)}
     assert set(read_study(tmp_path).cells["method"]) == both
     assert len(read_study(tmp_path, where={"tether.strength": 1.0}).cells) == 1
+
+
+@pytest.mark.parametrize(
+    ("retention", "expected"),
+    [
+        ([100, 50, 49], 2),  # half is not below half
+        ([60, 40, 29], 2),  # of where it began, not of 1
+        ([100, 90, 80], math.nan),  # it does not fall so far
+        ([100, math.nan, 10], math.nan),  # nobody knows whether it did before
+        ([0, 0, 0], math.nan),
+    ],
+)
+def test_when_half_is_lost(retention: list[float], expected: float) -> None:
+    share = [value / 100 for value in retention]
+    table = pd.DataFrame({"dataset": "d", "method": "m", "age": range(3), "mean": share})
+    (life,) = half_lives(table)["half_life"]
+    assert life == expected or (math.isnan(life) and math.isnan(expected))
