@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from peft import PeftModel
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from holdfast.core.errors import HoldfastError
@@ -349,8 +349,15 @@ def test_one_lesson_needs_no_consolidation(
 def test_what_answers_otherwise_is_not_exported(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An adapter is written that was never filled; the check notices, and nothing is left."""
-    monkeypatch.setattr(module, "load_state", lambda *_: None)
+    """An adapter is written empty; the check reads the file and notices, and nothing is left."""
+    check = module._check
+
+    def emptied(out: Path, folder: Path, *more: Any) -> str:
+        file = folder / "adapter_model.safetensors"
+        save_file({name: 0 * tensor for name, tensor in load_file(file).items()}, file)
+        return check(out, folder, *more)
+
+    monkeypatch.setattr(module, "_check", emptied)
     with pytest.raises(HoldfastError, match="out: 5 of 5 facts are answered otherwise") as caught:
         export_memory(whole, "peft", tmp_path / "out")
     assert "\n" not in str(caught.value) and not (tmp_path / "out").exists()
