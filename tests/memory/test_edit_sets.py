@@ -15,7 +15,7 @@ from holdfast.memory.evaluation.pararel import draw_edits, read_relations
 COUNTERFACT = {
     "requested_rewrite": {
         "prompt": "The mother tongue of {} is",
-        "target_new": {"str": "English"},
+        "target_new": {"str": "English", "id": "Q1860"},
         "target_true": {"str": "French"},
         "subject": "Ada Quill",
     },
