@@ -81,6 +81,10 @@ def test_lines_from_standard_input(monkeypatch):
         (b'\n{"question"', "standard input line 2: is no JSON"),
         (b"[1]", "standard input line 1: is no JSON object"),
         (b'{"question": "\xff"}', "standard input line 1: is no UTF-8 text"),
+        (
+            b'{"question": "Who?", "answer": "Lum"}\n{"question": "Who?", "answer": "Ann"}',
+            "standard input line 2: two answers for one question",
+        ),
     ]:
         say(content)
         with pytest.raises(HoldfastError, match=words):

@@ -301,6 +301,7 @@ BAD = {
         (GOOD + "\n" + GOOD.replace('"a"', '"b"'), ' line 3: two answers for one question: "q" is'),
         (GOOD + GOOD, ' line 2: question "q" already stands at FILE line 1'),
         (GOOD + TASKED, ' line 2: line 2 names a "task" and line 1 does not'),
+        (TASKED + "\n" + GOOD, ' line 2: line 1 names a "task" and line 2 does not'),
     ],
     "facts.csv": [
         ("", "its first line must name the columns"),
