@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -146,6 +147,26 @@ def test_closing_early_leaves_no_process(cell, tmp_path, monkeypatch):
     ]
     assert Trajectory(short.config, short.directory(tmp_path)).horizon == 1
     assert Trajectory(long.config, long.directory(tmp_path)).horizon < 60
+
+
+def test_interrupted_by_the_user(cell, tmp_path, monkeypatch):
+    """Ctrl-C ends the workers at once, whatever they do, and one that hears nothing too."""
+    workers, watch = forking(monkeypatch), Watch()
+
+    def interrupt(*_: object) -> None:
+        workers[0].send_signal(signal.SIGSTOP)
+        while Path(f"/proc/{workers[0].pid}/stat").read_text().split()[2] != "T":
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(watch, "task_done", interrupt)
+    cells = [cell(horizon=60), cell("b", 60, seed=4)]
+    with pytest.raises(KeyboardInterrupt):
+        list(run_cells(cells, tmp_path, LocalExecutor(2), watch))
+    ended = [worker.poll() is not None for worker in workers]
+    for worker in workers:
+        worker.kill()  # where that fails
+    assert ended == [True, True]
 
 
 def test_no_worker_can_start(cell, tmp_path, monkeypatch):
