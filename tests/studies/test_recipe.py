@@ -77,6 +77,11 @@ def factorial() -> set[str]:
             {"rule": [{"shared": {"lora.rank": [8, 16]}}, "merge"]},
             ["vanilla lora.rank=8", "vanilla lora.rank=16", "merge"],
         ),
+        (
+            {"function": [SD, {"sd": {"sd.temperature": [1.0, 2.0, 4.0]}}]},
+            [f"sd sd.strength={at}" for at in (1, 3)]
+            + [f"sd sd.temperature={at}" for at in (1.0, 2.0, 4.0)],
+        ),
     ],
 )
 def test_candidates_are_the_product_in_order(categories: dict[str, Any], names: list[str]) -> None:

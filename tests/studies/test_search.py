@@ -276,6 +276,8 @@ def test_a_cell_that_fails_is_last_and_stops_nobody(whole, search, tmp_path):
     assert (row.rank, row.score, row.fate, row.error) == (6, None, "failed", "ran out of memory")
     assert [row.horizon for row in trace].count(3) == 1
     assert table(halving, "leaderboard")[-1]["error"] == "ran out of memory"
+    nobody = search("another").run(Inline(lambda _: "no room"))
+    assert {(row.horizon, row.fate) for row in nobody} == {(1, "failed")}
 
 
 def test_candidates_that_learn_the_same_are_refused(search: Callable[..., Search]) -> None:

@@ -15,6 +15,7 @@ import torch
 
 from holdfast import HoldfastError, Trajectory
 from holdfast.core.files import lock_directory
+from holdfast.core.plugins import plug_in_of
 from holdfast.studies import worker
 from holdfast.studies.directory import write_table
 from holdfast.studies.executor import Job, due, store_mark
@@ -98,6 +99,7 @@ def test_an_error_of_a_plug_in_is_said_to_be_one(cell, tmp_path, monkeypatch):
     monkeypatch.setattr("holdfast.learning.trajectory.Trajectory", lambda *_: trajectory)
     error, _ = attempt(Job(cell(), tmp_path).order(), silent)
     assert error == "the fault of the plug-in tethered (tether.py line 2): KeyError: 'a wire'"
+    assert plug_in_of(KeyError("a wire of ours")) is None
 
 
 def test_relative_paths_begin_where_the_study_was_asked_for(cell, tmp_path, monkeypatch):
