@@ -68,6 +68,10 @@ def test_errors_are_one_line_and_a_status(error, status, line, words, recipes_ra
         (["stream", "mae"], "holdfast stream: No such command 'mae' (holdfast stream --help exp"),
         (["run"], "holdfast run: Missing argument 'config' (holdfast run --help explains)\n"),
         (["run", "demo", "--tasks", "two"], "holdfast run: Invalid value for '--tasks': "),
+        *(
+            (["suite", "factorial", option, "0"], f"holdfast suite: Invalid value for '{option}'")
+            for option in ("--workers", "--workers-per-gpu", "--threads")
+        ),
         (["export", "a", "b"], "holdfast export: Missing option '--to'. Choose from"),
     ],
 )
