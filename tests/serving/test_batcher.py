@@ -213,6 +213,22 @@ def test_no_more_is_written_side_by_side_than_a_batch() -> None:
     assert most == 2
 
 
+def test_what_nobody_reads_is_not_written_to_its_end_and_others_are() -> None:
+    async def steps(queue: Batcher, other: str) -> str:
+        left, stays = queue.put([AskedQuestion("left"), AskedQuestion(other)])
+        await left.next()
+        left.left = True
+        answer = await asyncio.wait_for(stays.answer(), 20)
+        while queue.busy:
+            await asyncio.sleep(0.01)
+        return answer.content
+
+    service = Writing(letters=10**5)
+    assert story(service, lambda queue: steps(queue, "quick")) == "quick"
+    assert len(service.log) < 10**4
+    assert story(Writing(), lambda queue: steps(queue, "stays")) == "xxxx"
+
+
 def test_a_commit_that_cannot_be_loaded_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     async def steps(queue: Batcher) -> None:
         for _ in range(3):
