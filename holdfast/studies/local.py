@@ -43,6 +43,8 @@ class LocalExecutor:
         workers_per_gpu: int = 1,
         threads: int | None = None,
     ) -> None:
+        if workers is not None and workers < 1:
+            raise HoldfastError(f"{workers} workers; give at least 1")
         places: list[str | None] = [*devices] * workers_per_gpu or [None] * (workers or 1)
         if workers is not None and workers > len(places):
             raise HoldfastError(

@@ -166,7 +166,7 @@ def test_a_run_is_read_and_nothing_is_written(backbone_directory: Path, tmp_path
 def test_of_a_model_that_writes_nothing_answers_alone_are_measured(
     backbone_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("boundary", "shares"):
+    for module in ("task", "shares"):
         monkeypatch.setattr(f"holdfast.learning.{module}.first_general_text", lambda *_: [])
     config = RunConfig.of(SMALL, [f"backbone.name={backbone_directory}"])
     Trajectory(config, tmp_path).advance(1)

@@ -203,7 +203,8 @@ def test_workers_share_cores_and_devices(monkeypatch):
     assert LocalExecutor(20, threads=5)._environments[0]["OMP_NUM_THREADS"] == "5"
 
 
-def test_more_workers_than_fit_on_the_gpus():
+def test_as_many_workers_as_cannot_be():
+    assert line_of(LocalExecutor, 0) == "0 workers; give at least 1"
     assert line_of(LocalExecutor, 3, devices=["0", "1"]) == (
         "3 workers on 2 GPUs of 1 each; give at most 2, or more workers a GPU"
     )
