@@ -92,7 +92,7 @@ def read_study(*directories: Path | str, where: Mapping[str, Any] | None = None)
 
 
 def final_runs(cells: pd.DataFrame) -> pd.DataFrame:
-    """The cells that tables use: those that have reached their horizon, each method and seed once.
+    """The cells that tables use: those at the common horizon, each method and seed once.
 
     These are the cells of suites and single runs, not of searches. If a data set has cells in the
     stored order of tasks, its cells in other orders are left out.
