@@ -191,7 +191,7 @@ def _check_given(anchored: Any) -> None:
         return
     if not isinstance(anchored, Mapping):
         raise HoldfastError(
-            f"anchored = {' '.join(repr(anchored).split()):.60}: give settings by name, such as "
+            f"anchored = {anchored!r:.60}: give settings by name, such as "
             "{'anchors': ['sd']}, or trainer.anchored of the task before"
         )
     arguments = signature(Anchored).parameters.values()

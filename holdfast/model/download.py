@@ -26,7 +26,14 @@ from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
-from urllib.request import HTTPSHandler, OpenerDirector, ProxyHandler, Request, build_opener
+from urllib.request import (
+    HTTPSHandler,
+    OpenerDirector,
+    ProxyHandler,
+    Request,
+    build_opener,
+    url2pathname,
+)
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.file_checks import own_file
@@ -54,11 +61,13 @@ class UnreachableError(HoldfastError):
 class Network:
     """Requests as pip would make them.
 
-    indexes: base URLs of the simple API; proxy, cert (a file of certificates), client_cert: as
+    indexes: base URLs of the simple API, or folders laid out like it; links: pages and folders of
+    pip's ``find-links``; proxy, cert (a file of certificates), client_cert: as
     pip's; trusted: hosts whose certificate is not checked; timeout: seconds.
     """
 
     indexes: tuple[str, ...]
+    links: tuple[str, ...] = ()
     proxy: str | None = None
     cert: str | None = None
     client_cert: str | None = None
@@ -67,18 +76,19 @@ class Network:
 
     def __post_init__(self) -> None:
         self._credentials: dict[str, str] = {}
-        for index in self.indexes:
-            self._remember(index)
+        for place in (*self.indexes, *self.links):
+            self._remember(place)
 
     def find(self, project: str, filename: str) -> str:
-        """The URL of a project's file at the first of pip's indexes that has it.
+        """The URL of a project's file at the first place in pip's settings that has it.
 
         If none has it, raises UnreachableError if one did not answer, else HoldfastError.
         """
         errors = []
-        for index in self.indexes:
+        pages = [f"{index.rstrip('/')}/{project}/" for index in self.indexes]
+        for place in (*self.links, *pages):
             try:
-                if url := self._look(filename, f"{index.rstrip('/')}/{project}/"):
+                if url := self._look(filename, place):
                     return url
             except UnreachableError as error:
                 errors.append(str(error))
@@ -87,6 +97,13 @@ class Network:
         raise HoldfastError(f"{filename} is on none of the indexes that pip is set up for")
 
     def _look(self, filename: str, page: str) -> str | None:
+        if (path := _local_path(page)) is not None:
+            if (path / filename).is_file():
+                return (path / filename).resolve().as_uri()
+            html = path / "index.html" if path.is_dir() else path
+            if not html.is_file():
+                return None
+            page = html.resolve().as_uri()
         try:
             with self.open(page, {"Accept": _HTML}) as reply:
                 text = reply.read(_PAGE_BYTES).decode("utf-8", errors="replace")
@@ -95,8 +112,7 @@ class Network:
             if error.code in (404, 410):
                 return None
             raise UnreachableError(f"{_plain(page)}: {error.code} {error.reason}") from error
-        # ValueError: an index that is a path and no URL
-        except (OSError, http.client.HTTPException, ValueError) as error:
+        except (OSError, http.client.HTTPException) as error:
             raise UnreachableError(f"{_plain(page)}: {_reason(error)}") from error
 
     @contextlib.contextmanager
@@ -156,6 +172,15 @@ class Network:
         except (OSError, netrc.NetrcParseError):
             return None
         return None if entry is None else _basic(entry[0], entry[2] or "")
+
+
+def _local_path(place: str) -> Path | None:
+    """The path that a place in pip's settings is, as such or as a ``file:`` URL; None of others."""
+    parts = urlsplit(place)
+    if parts.scheme.lower() in ("http", "https"):
+        return None
+    is_url = parts.scheme.lower() == "file"
+    return Path(url2pathname(parts.path)) if is_url else Path(place).expanduser()
 
 
 def _basic(user: str, password: str) -> str:
@@ -267,6 +292,7 @@ def network_of_pip() -> Network:
         timeout = 15.0
     return Network(
         indexes=tuple(indexes),
+        links=tuple(options.get("find-links", "").split()),
         proxy=options.get("proxy") or None,
         cert=options.get("cert") or None,
         client_cert=options.get("client-cert") or None,

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from holdfast.core.config import sha256_of
+from holdfast.core.errors import HoldfastError
 from holdfast.core.files import make_folder, read_bytes, write_text_atomically
 from holdfast.learning.config import RunConfig
 
@@ -221,6 +222,12 @@ def due(waiting: Iterable[Job], running: Iterable[Job]) -> list[Job]:
             busy.add(job.directory)
             free.append(job)
     return free
+
+
+def check_workers(workers: int | None) -> None:
+    """Raise HoldfastError for no workers, for which a study would wait for ever."""
+    if workers is not None and workers < 1:
+        raise HoldfastError(f"{workers} workers; give at least 1")
 
 
 def environment(threads: int, device: str | None = None) -> dict[str, str]:

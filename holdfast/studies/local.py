@@ -10,7 +10,7 @@ from pathlib import Path
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import make_folder
-from holdfast.studies.executor import LAST, RETRIES, Job, Message, Watch, environment
+from holdfast.studies.executor import LAST, RETRIES, Job, Message, Watch, check_workers, environment
 from holdfast.studies.worker import LOOK, WorkerProcess
 
 
@@ -43,8 +43,7 @@ class LocalExecutor:
         workers_per_gpu: int = 1,
         threads: int | None = None,
     ) -> None:
-        if workers is not None and workers < 1:
-            raise HoldfastError(f"{workers} workers; give at least 1")
+        check_workers(workers)
         places: list[str | None] = [*devices] * workers_per_gpu or [None] * (workers or 1)
         if workers is not None and workers > len(places):
             raise HoldfastError(

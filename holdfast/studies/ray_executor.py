@@ -19,6 +19,7 @@ from holdfast.studies.executor import (
     Job,
     Message,
     Watch,
+    check_workers,
     environment,
     store_mark,
     unseen,
@@ -54,6 +55,7 @@ class RayExecutor:
         workers_per_gpu: int = 1,
         threads: int = 1,
     ) -> None:
+        check_workers(workers)
         self._ray = _connected(address)
         self._workers = workers
         self._environment = environment(threads)

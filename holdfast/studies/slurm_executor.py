@@ -32,6 +32,7 @@ from holdfast.studies.executor import (
     Job,
     Message,
     Watch,
+    check_workers,
     environment,
     store_mark,
     unseen,
@@ -132,6 +133,7 @@ class SlurmExecutor:
         workers: int | None = None,
         threads: int = 1,
     ) -> None:
+        check_workers(workers)
         try:
             import submitit
         except ImportError:

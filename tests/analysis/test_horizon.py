@@ -31,6 +31,14 @@ def test_final_runs_are_those_of_the_stored_order_at_the_longest_horizon(tmp_pat
     assert len(final_runs(other)) == 1  # the only order there is
 
 
+def test_the_stored_order_counts_however_far_another_has_come(tmp_path: Path) -> None:
+    write_suite(tmp_path / "suite", PAIR, tasks=6)
+    write(tmp_path / "other", "vanilla", seed=41, tasks=9, order_seed=7)
+    study = read_study(tmp_path)
+    assert set(final_runs(study.cells)["horizon"]) == {6} and len(final_runs(study.cells)) == 6
+    assert study.missing == ()
+
+
 @pytest.mark.parametrize("order_seed", [None, 1234])
 def test_a_search_of_methods_without_settings_has_no_final_runs(
     tmp_path: Path, order_seed: int | None
@@ -100,8 +108,17 @@ def test_it_is_the_longest_that_half_of_the_runs_have_reached(
     assert not len(reached) or (reached >= common).mean() >= 0.5 > (reached > common).mean()
 
 
-def test_a_run_that_went_further_is_read_as_it_stood_there(tmp_path: Path) -> None:
-    methods = ("merge", "vanilla", "replay", "olora")
+@pytest.mark.parametrize(
+    ("methods", "named"),
+    [
+        (("vanilla", "replay", "olora"), ("olora", "replay", "vanilla")),
+        (("merge", "vanilla", "replay", "olora"), ("merge", "olora", "replay")),
+    ],
+)
+def test_a_run_that_went_further_is_read_as_it_stood_there(
+    tmp_path: Path, methods: tuple[str, ...], named: tuple[str, ...]
+) -> None:
+    """Three runs are named, and the others counted."""
     for name, seeds in (("short", SEEDS), ("long", SEEDS[1:])):
         write_suite(tmp_path / name, methods, seeds, tasks=8)
     for method in methods:
@@ -109,9 +126,8 @@ def test_a_run_that_went_further_is_read_as_it_stood_there(tmp_path: Path) -> No
     short, long = read_study(tmp_path / "short"), read_study(tmp_path / "long")
     note = (
         "symbol_qa: read after 8 tasks, as far as at least half of its runs have come; read there "
-        "too, though further on: merge seed 41 (12 tasks), olora seed 41 (12 tasks), replay seed "
-        "41 (12 tasks) and 1 more"
-    )
+        "too, though further on: " + ", ".join(f"{method} seed 41 (12 tasks)" for method in named)
+    ) + (" and 1 more" if len(methods) > 3 else "")
     assert long.missing == (note,) and short.missing == ()
     keys = ["method", "seed"]
     columns = [*keys, *METRICS, "horizon", "state_bytes"]

@@ -100,13 +100,29 @@ def test_a_file_is_found_on_the_first_index_that_has_it(server) -> None:
     assert network.find("it", "it-1.0.whl") == f"{server.url}/blobs/it-1.0.whl"
 
 
+@pytest.mark.parametrize("with_page", [True, False])
+def test_an_index_and_a_link_may_be_folders(tmp_path, with_page: bool) -> None:
+    folder = tmp_path / "simple" / "it"
+    folder.mkdir(parents=True)
+    place = tmp_path / "it-1.0.whl" if with_page else folder / "it-1.0.whl"
+    place.write_bytes(BODY)
+    if with_page:
+        (folder / "index.html").write_text('<a href="../../it-1.0.whl">it</a>')
+    for index in (folder.parent.as_uri(), str(folder.parent)):
+        url = Network((index,)).find("it", "it-1.0.whl")
+        assert url == place.as_uri()
+        assert arrived(url, tmp_path / "copy") == BODY
+    for link in (folder.as_uri(), str(folder)):
+        network = Network(("http://127.0.0.1:9",), (link,))  # links are looked at first
+        assert network.find("it", "it-1.0.whl") == place.as_uri()
+
+
 def test_nowhere_and_no_answer_are_two_things(server) -> None:
     with pytest.raises(HoldfastError, match="is on none of the indexes") as raised:
-        Network((server.url,)).find("it", "it-1.0.whl")
+        Network((server.url, "/no/folder")).find("it", "it-1.0.whl")
     assert not isinstance(raised.value, UnreachableError)
-    for place in ("http://127.0.0.1:9", "/no/url"):
-        with pytest.raises(UnreachableError, match=f"{place}/it/: "):
-            Network((place,)).find("it", "it-1.0.whl")
+    with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:9/it/: "):
+        Network(("http://127.0.0.1:9",)).find("it", "it-1.0.whl")
 
 
 def test_credentials_are_sent_to_their_host_and_never_shown(server) -> None:
@@ -123,19 +139,21 @@ def test_credentials_are_sent_to_their_host_and_never_shown(server) -> None:
 
 def test_the_settings_are_those_of_pip(tmp_path, monkeypatch) -> None:
     """Of its file and of the environment, which wins."""
-    for name in ("INDEX_URL", "EXTRA_INDEX_URL", "NO_INDEX", "CERT", "PROXY"):
+    for name in ("INDEX_URL", "EXTRA_INDEX_URL", "FIND_LINKS", "NO_INDEX", "CERT", "PROXY"):
         monkeypatch.delenv(f"PIP_{name}", raising=False)
     monkeypatch.delenv("PIP_DEFAULT_TIMEOUT", raising=False)
     file = tmp_path / "pip.conf"
     file.write_text(
         "[global]\nindex-url = https://one.example/simple\ntimeout = 7\n"
         "[install]\ntrusted-host = c.example\n[download]\nproxy = http://p.example:1\n"
+        "find-links =\n    /a\n    https://b.example/\n"
     )
     monkeypatch.setenv("PIP_CONFIG_FILE", str(file))
     settings = network_of_pip()
     assert settings.indexes[0] == "https://one.example/simple"  # this machine may name more
     assert (settings.proxy, settings.timeout) == ("http://p.example:1", 7.0)
     assert "c.example" in settings.trusted
+    assert settings.links == ("/a", "https://b.example/")
     monkeypatch.setenv("PIP_INDEX_URL", "https://two.example/simple")
     monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "https://three.example https://four.example")
     assert network_of_pip().indexes == (

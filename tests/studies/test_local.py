@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ import pytest
 from holdfast import Trajectory
 from holdfast.studies.executor import Cell, Watch, run_cells
 from holdfast.studies.local import LocalExecutor
+from holdfast.studies.ray_executor import RayExecutor
+from holdfast.studies.slurm_executor import SlurmExecutor
 from tests.refused import line_of
 from tests.studies.forking import forking
 from tests.trajectory.outcome import result_of, tasks_logged
@@ -205,7 +208,8 @@ def test_workers_share_cores_and_devices(monkeypatch):
 
 
 def test_as_many_workers_as_cannot_be():
-    assert line_of(LocalExecutor, 0) == "0 workers; give at least 1"
+    for executor in (LocalExecutor, RayExecutor, partial(SlurmExecutor, Path())):
+        assert line_of(executor, workers=0) == "0 workers; give at least 1"
     assert line_of(LocalExecutor, 3, devices=["0", "1"]) == (
         "3 workers on 2 GPUs of 1 each; give at most 2, or more workers a GPU"
     )

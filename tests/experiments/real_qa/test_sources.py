@@ -141,7 +141,10 @@ def test_popqa_cells_are_quoted_and_hold_json(tmp_path: Path) -> None:
     ("target", "texts"),
     [
         ('(list (description "A b") (description C))', ("A b", "C")),
-        ('(list (description "He said "no" twice"))', ('He said "no" twice',)),
+        (
+            '(list (description "He said "no" twice") (description "x"))',
+            ('He said "no" twice', "x"),
+        ),
         ('(list (description ""All of it...""))', ('"All of it..."',)),
         ('(list (description "a ("b") c") (description d))', ('a ("b") c', "d")),
         (r'(list (description "a \"b\" c"))', ('a "b" c',)),
