@@ -18,7 +18,7 @@ from holdfast.memory.evaluation.drift import bits_per_byte
 from holdfast.memory.evaluation.measure import sides_of
 from holdfast.memory.evaluation.probes import EverydayQuestion
 from holdfast.memory.evaluation.stages import part, texts
-from holdfast.memory.memory import Memory, Told
+from holdfast.memory.memory import Memory, WorkReport
 from holdfast.memory.record import LearnedLesson
 from holdfast.streams import Item
 from holdfast.streams.batches import fact_key, newest
@@ -159,7 +159,7 @@ def changes(
     before: Moment,
     after: Moment,
     everyday: Sequence[EverydayQuestion] = (),
-    report: Told = lambda *_: None,
+    report: WorkReport = lambda *_: None,
 ) -> Changes:
     """Compare two moments. everyday: questions of common knowledge; if empty, nothing is asked.
 
@@ -185,7 +185,7 @@ def fact_changes(before: Sequence[Item], after: Sequence[Item]) -> FactChanges:
 
 
 def answer_changes(
-    before: Moment, after: Moment, everyday: Sequence[EverydayQuestion], report: Told
+    before: Moment, after: Moment, everyday: Sequence[EverydayQuestion], report: WorkReport
 ) -> AnswerChanges:
     """Ask both moments the same questions; untaught ones get replies of at most 32 tokens."""
     questions = [asked.question for asked in everyday]

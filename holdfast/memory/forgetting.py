@@ -20,7 +20,7 @@ from holdfast.core.seeding import derive
 from holdfast.memory.batch import LearnedBatch, learn_batch, read_lesson
 from holdfast.memory.documents import forget_proposals
 from holdfast.memory.engine import Adapter
-from holdfast.memory.memory import Memory, Told
+from holdfast.memory.memory import Memory, WorkReport
 from holdfast.memory.record import (
     CONSOLIDATION_LOCK,
     PARTS,
@@ -106,7 +106,7 @@ def what_goes(
 def forget(
     memory: Memory,
     questions: Sequence[str] = (),
-    report: Told = lambda *_: None,
+    report: WorkReport = lambda *_: None,
     *,
     corrected: bool = False,
 ) -> Forgetting:

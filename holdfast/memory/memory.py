@@ -54,7 +54,7 @@ from holdfast.streams.item import counted
 if TYPE_CHECKING:
     import pandas as pd
 
-Told = Callable[[str, int, int], None]  # report(what, done, total)
+WorkReport = Callable[[str, int, int], None]  # report(what, done, total)
 
 
 class Memory:
@@ -158,7 +158,7 @@ class Memory:
             self._limits = limits_of(chat_form(load_tokenizer(directory)), load_config(directory))
         return self._limits
 
-    def engine(self, report: Told = lambda *_: None) -> Engine:
+    def engine(self, report: WorkReport = lambda *_: None) -> Engine:
         """The loaded model. Raises HoldfastError if it is missing or not the one taught before."""
         if self._engine is None:
             engine = Engine(fetch(self.model), partial(report, "preparing"))
@@ -230,7 +230,7 @@ class Memory:
         *,
         again: bool = False,
         wait: bool = False,
-        report: Told = lambda *_: None,
+        report: WorkReport = lambda *_: None,
     ) -> LessonOutcome:
         """Learn the facts on file that are not learned yet, then these; each task is one lesson.
 
@@ -292,7 +292,7 @@ class Memory:
             self.tasks, self._answerer = decided.tasks, None
         return decided
 
-    def _learn_waiting(self, report: Told) -> None:
+    def _learn_waiting(self, report: WorkReport) -> None:
         """Learn what is on file, and what other processes add to it meanwhile."""
         progress = LessonProgress(self.directory)
         while self.horizon < len(self.tasks):
@@ -310,7 +310,7 @@ class Memory:
             self._read()
         progress.done()
 
-    def _learn_task(self, task: Task, report: Told, progress: LessonProgress) -> None:
+    def _learn_task(self, task: Task, report: WorkReport, progress: LessonProgress) -> None:
         """Learn one task and commit it."""
         number = self.horizon + 1
         engine = self.engine(report)

@@ -104,6 +104,8 @@ def test_what_others_write_is_taken_up(place: Path) -> None:
     other.write_facts(MORE)
     assert asked.refresh() is True and len(asked.tasks) == 2
     assert asked.reply(MORE[0][0]).waiting
+    (fact,) = asked.taken_for([MORE[0][0]])  # what contradicts it is told too
+    assert fact is not None and fact.answer == MORE[0][1]
     other.learn()
     assert asked.refresh() is True and asked.reply(MORE[0][0]).source == "weights"
     # A damaged lesson is told, and the memory answers as before.

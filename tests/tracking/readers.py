@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 
-class Told(NamedTuple):
+class WorkReport(NamedTuple):
     """Of a run: its group, and by name the values by place on the axis."""
 
     group: str | None
     points: dict[str, dict[int, float]]
 
 
-Runs = dict[str, Told]  # by the run's name
+Runs = dict[str, WorkReport]  # by the run's name
 
 
 def of_tensorboard(place: Path) -> Runs:
@@ -37,7 +37,7 @@ def of_tensorboard(place: Path) -> Runs:
         }
         alone = folder.name == "tensorboard"
         name, group = (folder.parent.name, None) if alone else (folder.name, folder.parent.name)
-        runs[name] = Told(group, points)
+        runs[name] = WorkReport(group, points)
     return runs
 
 
@@ -75,7 +75,7 @@ def of_wandb(place: Path) -> Runs:
         records = wandb_records(path)
         (run,) = [record.run for record in records if record.WhichOneof("record_type") == "run"]
         points = runs.setdefault(
-            run.display_name, Told(run.run_group or None, defaultdict(dict))
+            run.display_name, WorkReport(run.run_group or None, defaultdict(dict))
         ).points
         for record in records:
             items = {
@@ -106,7 +106,7 @@ def of_mlflow(place: Path) -> Runs:
             name: {point.step: point.value for point in history}
             for name, history in histories.items()
         }
-        runs[run.info.run_name] = Told(run.data.tags.get("holdfast_study"), points)
+        runs[run.info.run_name] = WorkReport(run.data.tags.get("holdfast_study"), points)
     return runs
 
 
@@ -115,7 +115,7 @@ def of_trackio(place: Path) -> Runs:
     with sqlite3.connect(place / "trackio" / "holdfast.db") as database:
         for name, config in database.execute("select run_name, config from configs"):
             group = json.loads(config).get("_Group")
-            runs[name.rpartition("-")[0]] = Told(group, defaultdict(dict))
+            runs[name.rpartition("-")[0]] = WorkReport(group, defaultdict(dict))
         for name, step, metrics in database.execute("select run_name, step, metrics from metrics"):
             for metric, value in json.loads(metrics).items():
                 runs[name.rpartition("-")[0]].points[metric][step] = value

@@ -15,7 +15,7 @@ from holdfast.learning.stream import stream_of
 SHORT, LONG = "abc", "abc" * 30
 
 
-class Told(Progress):
+class WorkReport(Progress):
     def __init__(self) -> None:
         self.lines: list[str] = []
 
@@ -55,7 +55,7 @@ def overlong(config, tmp_path):
 def test_a_run_goes_on_without_them_or_with_their_beginning(
     overlong, tmp_path, overlong_is, items, message
 ) -> None:
-    settings, progress = overlong("si_replay_merge", overlong=overlong_is), Told()
+    settings, progress = overlong("si_replay_merge", overlong=overlong_is), WorkReport()
     Trajectory(settings, tmp_path / "run").advance(1)
     matrix = Trajectory(settings, tmp_path / "run").advance(2, progress)
     assert [matrix.entry(2, task).items for task in (1, 2)] == items

@@ -16,7 +16,7 @@ from holdfast.memory.batch import Looks, facts_of, questions_on_file, write_less
 from holdfast.memory.consolidation.rehearsal import ConsolidationSettings, NeuronSettings
 from holdfast.memory.consolidation.run import learn_adapter, learn_neurons
 from holdfast.memory.engine import Engine
-from holdfast.memory.memory import Memory, Told
+from holdfast.memory.memory import Memory, WorkReport
 from holdfast.memory.record import (
     CONSOLIDATION_LOCK,
     PARTS,
@@ -50,7 +50,7 @@ class ConsolidationOutcome:
 def consolidate(
     memory: Memory,
     settings: ConsolidationSettings | NeuronSettings | None = None,
-    report: Told = lambda *_: None,
+    report: WorkReport = lambda *_: None,
 ) -> ConsolidationOutcome:
     """Learn all facts of the lessons so far into one adapter, which replaces the lessons' adapters.
 

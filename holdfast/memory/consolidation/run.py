@@ -33,7 +33,7 @@ from holdfast.memory.consolidation.rehearsal import (
 )
 from holdfast.memory.engine import Engine
 from holdfast.memory.library import KINDS, invented_name
-from holdfast.memory.memory import Told
+from holdfast.memory.memory import WorkReport
 from holdfast.memory.wordings import corruptions
 from holdfast.memory.words import replace_name
 from holdfast.model.adapter import State, adapted, load_state, state_of
@@ -52,7 +52,7 @@ def learn_adapter(
     settings: ConsolidationSettings,
     seed: int,
     progress: Path,
-    report: Told = lambda *_: None,
+    report: WorkReport = lambda *_: None,
 ) -> tuple[State, list[bool]]:
     """Train an adapter; return its factors in bfloat16, and whether it answers each fact.
 
@@ -103,7 +103,7 @@ def learn_neurons(
     settings: NeuronSettings,
     seed: int,
     progress: Path,
-    report: Told = lambda *_: None,
+    report: WorkReport = lambda *_: None,
 ) -> tuple[State, list[bool]]:
     """As :func:`learn_adapter`, neurons; HoldfastError for a model without gated MLPs."""
     model, form = engine.bare_model(), engine.form
@@ -170,7 +170,9 @@ def _identity(
     return sha256_of([_VERSION, asdict(settings), engine.fingerprint, seed, facts_learned])
 
 
-def _advance(run: Rehearsal | NeuronRehearsal, progress: Path, identity: str, report: Told) -> None:
+def _advance(
+    run: Rehearsal | NeuronRehearsal, progress: Path, identity: str, report: WorkReport
+) -> None:
     """Make the remaining steps, and write the progress from time to time."""
     written = time.monotonic()
     state = run.step, run.tensors()  # of a whole step: an interrupt comes within one

@@ -31,7 +31,7 @@ from holdfast.memory.evaluation.measure import measured
 from holdfast.memory.evaluation.pararel import COMPLETE, draw_edits
 from holdfast.memory.evaluation.probes import EverydayQuestion
 from holdfast.memory.evaluation.result import VERSION, Measure, MemoryEvaluation
-from holdfast.memory.memory import Memory, Told
+from holdfast.memory.memory import Memory, WorkReport
 from holdfast.streams import Item, Stream, Task
 from holdfast.streams.item import counted, question_key, quoted
 
@@ -255,7 +255,7 @@ def evaluate_edits(
     memory: Memory,
     edited: EditSet,
     everyday: Sequence[EverydayQuestion],
-    report: Told = lambda *_: None,
+    report: WorkReport = lambda *_: None,
     out: Path | None = None,
 ) -> MemoryEvaluation:
     """Measure a memory that was taught the edits; arguments as of ``measure.evaluate``.

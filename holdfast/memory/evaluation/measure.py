@@ -22,7 +22,7 @@ from holdfast.memory.evaluation.result import (
     write_evaluation,
 )
 from holdfast.memory.evaluation.stages import Stages, stages
-from holdfast.memory.memory import Memory, Told
+from holdfast.memory.memory import Memory, WorkReport
 from holdfast.streams.batches import latest
 
 
@@ -43,7 +43,7 @@ def evaluate(
     probes: Sequence[Probe],
     everyday: Sequence[EverydayQuestion],
     limit: int | None = None,
-    report: Told = lambda *_: None,
+    report: WorkReport = lambda *_: None,
     out: Path | None = None,
 ) -> MemoryEvaluation:
     """Run all measures; nothing is learned or written to the memory's directory.
@@ -70,7 +70,7 @@ def measured(
     identity: str,
     about: Mapping[str, Any],
     stages_of: Callable[[Sides], Stages],
-    report: Told,
+    report: WorkReport,
     out: Path | None,
 ) -> MemoryEvaluation:
     """Run the stages that ``out`` lacks. about: what is recorded beside the memory's own values."""
