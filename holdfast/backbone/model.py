@@ -48,8 +48,8 @@ class Backbone:
         precision: auto is bfloat16 on a GPU and float32 on a CPU; fastest is bfloat16 also on a CPU
         that multiplies faster in it, which is measured when a run begins.
 
-        attention: transformers' implementation; auto leaves the choice to transformers.
-        flash_attention_2 needs a GPU and a package.
+        attention: transformers' implementation; auto is eager on a CPU in bfloat16, and else
+        leaves the choice to transformers. flash_attention_2 needs a GPU and a package.
 
         quantization: of all linear maps but the output head, by bitsandbytes; updates cannot be
         merged into quantized matrices.

@@ -236,7 +236,7 @@ def _predicted(config: RunConfig, device: str, available: int | None) -> dict[st
     """All predicted numbers, in bytes and seconds; None for what is not known."""
     import torch
 
-    from holdfast.backbone.load import load_tokenizer, resolved_precision
+    from holdfast.backbone.load import load_tokenizer, resolved_attention, resolved_precision
     from holdfast.learning.progress import peak_memory
     from holdfast.learning.stream import check_without_weights, stream_of
     from holdfast.prediction.seconds import Seconds
@@ -254,11 +254,13 @@ def _predicted(config: RunConfig, device: str, available: int | None) -> dict[st
         available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     elif available is None and gpu:
         available = torch.cuda.get_device_properties(0).total_memory
-    work = Workload.of(config, stream, load_tokenizer(named.name, named.revision))
     chosen: dict[str, Any] = {"device": "cpu"}
     if named.precision in ("auto", "fastest") and kind == "cuda":
         chosen["precision"] = "bfloat16"
     precision = resolved_precision(named.model_copy(update=chosen))
+    attention = {"attention": resolved_attention(named, precision, kind)}
+    config = config.model_copy(update={"backbone": named.model_copy(update=attention)})
+    work = Workload.of(config, stream, load_tokenizer(named.name, named.revision))
     memory = PredictedMemory(work, precision, available)
     tensors = max(sum(parts.values()) for parts in memory.phases.values())
     libraries = _CUDA if kind == "cuda" else peak_memory(torch.device("cpu"))

@@ -124,3 +124,14 @@ def shallow(model: Any, count: int) -> Iterator[None]:
         yield
     finally:
         setattr(parent, attribute, layers)
+
+
+@contextmanager
+def plain_attention(model: Any) -> Iterator[None]:
+    """Within the block, attention is plain products (transformers' ``eager``)."""
+    before = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)

@@ -65,10 +65,12 @@ def test_a_saved_model_comes_back(saved: Path, precision: Any) -> None:
     backbone = load(saved, precision=precision)
     expected = torch.float32 if precision == "auto" else getattr(torch, precision)
     assert backbone.dtype == expected
-    plain = LlamaForCausalLM.from_pretrained(saved, dtype=expected)
+    attention = "eager" if precision == "bfloat16" else "sdpa"
+    plain = LlamaForCausalLM.from_pretrained(saved, dtype=expected, attn_implementation=attention)
     ids = torch.tensor([[4, 8, 15]])
     with torch.no_grad():
         assert torch.equal(backbone.logits(backbone.hidden(ids)), plain(input_ids=ids).logits)
+    assert backbone.model.config._attn_implementation == attention
     assert backbone.eos_token == backbone.pad_token == 0
     assert backbone.stop_tokens == {0}
     assert not any(parameter.requires_grad for parameter in backbone.model.parameters())
@@ -308,6 +310,20 @@ def test_the_fastest_is_chosen_by_a_probe(time, fastest, monkeypatch) -> None:
     for given, wanted in (("fastest", fastest), ("auto", "float32"), ("bfloat16", "bfloat16")):
         config = Backbone.Config(precision=given, device="cpu")  # type: ignore[arg-type]
         assert load_module.resolved_precision(config) == wanted
+
+
+@pytest.mark.parametrize(
+    ("given", "precision", "device", "wanted"),
+    [
+        ("auto", "bfloat16", "cpu", "eager"),
+        ("auto", "float32", "cpu", "auto"),
+        ("auto", "bfloat16", "cuda", "auto"),
+        ("sdpa", "bfloat16", "cpu", "sdpa"),
+    ],
+)
+def test_attention_is_plain_on_a_cpu_in_half_precision(given, precision, device, wanted) -> None:
+    config = Backbone.Config(attention=given)
+    assert load_module.resolved_attention(config, precision, device) == wanted
 
 
 def test_the_probe_times_both_precisions(monkeypatch: pytest.MonkeyPatch) -> None:

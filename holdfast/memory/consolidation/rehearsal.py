@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -29,7 +30,7 @@ from holdfast.core.seeding import derive, generator
 from holdfast.memory.consolidation.names import NamedFact
 from holdfast.memory.consolidation.own_texts import OwnTextSettings, Turn
 from holdfast.model.adapter import adapted, factors, reset
-from holdfast.model.layers import shallow
+from holdfast.model.layers import plain_attention, shallow
 from holdfast.model.neurons import Neurons, acting
 from holdfast.model.reading import UNREAD, AnswerLogits, PromptReader, Reading
 
@@ -263,7 +264,7 @@ class Rehearsal(Steps):
         tokens = sum(len(turn.answer) for turn in own)
         cross_entropy = mean_kl = 0.0
         self.begin_step()
-        with adapted(self._reader.model), self._reader.trained_prefix(), self._autocast():
+        with adapted(self._reader.model), self._reader.trained_prefix(), self._in_precision():
             for group in passes(facts, self._settings.tokens):
                 loss = answers_behind(self._reader, group).losses().sum() / len(facts)
                 loss.backward()
@@ -283,9 +284,16 @@ class Rehearsal(Steps):
         turns = self._own[kind]
         return draw.sample(turns, min(getattr(self._settings, kind), len(turns)))
 
-    def _autocast(self) -> torch.autocast:
+    @contextmanager
+    def _in_precision(self) -> Iterator[None]:
+        """In bfloat16 if it pays; on a CPU fused attention would take four times as long then."""
         device = next(iter(self.parameters.values())).device.type
-        return torch.autocast(device, torch.bfloat16, enabled=self._bfloat16)
+        plain = self._bfloat16 and device == "cpu"
+        with (
+            plain_attention(self._reader.model) if plain else nullcontext(),
+            torch.autocast(device, torch.bfloat16, enabled=self._bfloat16),
+        ):
+            yield
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """The tensors of :class:`Steps`, and whether the steps are made in bfloat16."""

@@ -163,6 +163,21 @@ def test_it_goes_on_in_the_precision_that_it_began_in(monkeypatch: pytest.Monkey
     assert half == pytest.approx(plain, abs=0.05)
 
 
+@pytest.mark.parametrize(("pays", "expected"), [(True, "eager"), (False, "sdpa")])
+def test_attention_is_plain_in_half_precision_alone(
+    pays: bool, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And after a step it is as it was."""
+    monkeypatch.setattr(module, "bfloat16_pays", lambda: pays)
+    reader = reader_of(torch.float32)
+    run, config, used = run_of(reader, SETTINGS), reader.model.config, []
+    reader.model.register_forward_pre_hook(lambda *_: used.append(config._attn_implementation))
+    run.advance()
+    assert expected in used
+    assert ("eager" in used) == pays
+    assert config._attn_implementation == "sdpa"
+
+
 def test_a_model_in_double_precision_stays_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "bfloat16_pays", lambda: True)
     assert run_of(reader_of(), SETTINGS).advance()[1] == pytest.approx(0.0, abs=1e-12)
