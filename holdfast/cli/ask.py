@@ -58,7 +58,8 @@ def ask(
     """Ask a memory what it has learned; print the answer and nothing else.
 
     What was not taught is answered by the untouched model, and standard error says so; with
-    --taught-only it is not answered and the exit status is 3.
+    --taught-only it is not answered and the exit status is 3. Standard error also has the taught
+    question, if it was asked in other words.
     """
     require_memory(memory)
     with loading():
@@ -119,14 +120,22 @@ def _answer(
 
 
 def _source_line(answer: Answer) -> str:
-    """A remark on where an answer comes from; empty if the weights give it."""
-    if answer.waiting:
-        return "from the list of facts; its lesson is not learned yet"
-    return {
+    """A remark on where an answer comes from, and what was taught if it was asked otherwise."""
+    from holdfast.memory.words import loose_key
+    from holdfast.streams.item import quoted
+
+    source = {
         "model": "the model's own answer; it was not taught that",
         "list": "from the list of facts; the weights say something else",
         "weights": "",
     }[answer.source]
+    if answer.waiting:
+        source = "from the list of facts; its lesson is not learned yet"
+    taught = [item.question for item in (answer.fact, *answer.further) if item is not None]
+    if taught and [*map(loose_key, taught)] != [loose_key(answer.question)]:
+        listed = ", ".join(quoted(question, longest=200) for question in taught)
+        source = "; ".join(filter(None, [source, f"taught: {listed}"]))
+    return source
 
 
 def _untaught_line(memory: Memory, answer: Answer) -> str:

@@ -71,6 +71,18 @@ def test_what_ask_prints(holdfast: Holdfast, two_lessons: Path) -> None:
     assert contents_of(two_lessons) == before
 
 
+def test_ask_tells_what_was_taught_if_it_was_asked_otherwise(
+    holdfast: Holdfast, two_lessons: Path
+) -> None:
+    asked = holdfast("ask", two_lessons, f"It is late. {MONDAY[0][0]} Thank you.")
+    assert (asked.status, asked.out) == (0, "Fenwick\n")
+    assert asked.err.endswith(f'holdfast: taught: "{MONDAY[0][0]}"\n')
+    both = f"Before I go to bed, tell me two things. {MONDAY[0][0]} And this. {MONDAY[1][0]}"
+    remark = holdfast("ask", two_lessons, both).err
+    assert remark.endswith(f'taught: "{MONDAY[0][0]}", "{MONDAY[1][0]}"\n')
+    assert "taught:" not in holdfast("ask", two_lessons, MONDAY[0][0].lower().rstrip("?")).err
+
+
 def test_answers_as_json(holdfast: Holdfast, two_lessons: Path) -> None:
     values = json.loads(holdfast("ask", two_lessons, TUESDAY[0][0], "--json").out)
     assert values.pop("seconds") >= 0

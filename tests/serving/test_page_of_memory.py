@@ -56,6 +56,9 @@ def test_ask_teach_and_look(page: Page, directory: Path) -> None:
         page.get_by_role("button", name="Ask").click()
         expect(page.locator("#answer p").first).to_have_text(FACTS[0][1])
         expect(page.locator("#answer p").nth(1)).to_have_text("From the weights.")
+        ask(page, f"It is late. {FACTS[0][0]} Thank you.")
+        text = f"From the weights. Taught: {FACTS[0][0]}"
+        expect(page.locator("#answer p").nth(1)).to_have_text(text)
         ask(page, UNTAUGHT)
         text = "The model's own answer; it was not taught that."
         expect(page.locator("#answer p").nth(1)).to_have_text(text)

@@ -89,10 +89,16 @@ const SOURCES = {
   model: "The model's own answer; it was not taught that.",
 };
 
-// The line below an answer: where it comes from.
+// A question without case and punctuation.
+const plain = (text) => text.toLocaleLowerCase().replace(/[^\p{L}\p{N}]+/gu, " ").trim();
+
+// The line below an answer: where it comes from, and what was taught if it was asked otherwise.
 function remark(told) {
-  if (told.waiting) return "From the list of facts; its lesson is not learned yet.";
-  return SOURCES[told.source] ?? "";
+  const waits = "From the list of facts; its lesson is not learned yet.";
+  const source = told.waiting ? waits : (SOURCES[told.source] ?? "");
+  const taught = told.fact ? [told.fact, ...told.further] : [];
+  const asked = taught.length === 1 && plain(taught[0]) === plain(told.question);
+  return taught.length && !asked ? `${source} Taught: ${taught.join(" ")}` : source;
 }
 
 function showAnswer(text, told) {
