@@ -98,6 +98,7 @@ class PredictedMemory:
         rows = min(work.tasks * work.items, max(1, settings.tokens_in_cache // length))
         step, verifying = self.passes
         reads_curvature = work.kfac or bool(work.positions)
+        own = work.config.kfac.source == "own"
         phases = {
             "sampling": {"keys and values": self.rows * self.sample * self.token, "logits": logits},
             "training": {
@@ -107,7 +108,7 @@ class PredictedMemory:
                 "a step": step,
             },
             # S and G of the task, and the mean of these and the past's.
-            "boundary": {"new S and G": 2 * self.curvature, "a pass": step * reads_curvature},
+            "boundary": {"new S and G": 2 * own * self.curvature, "a pass": step * reads_curvature},
             "evaluation": {"a pass": verifying, "keys and values": rows * length * self.token},
         }
         return {
@@ -123,6 +124,7 @@ class PredictedMemory:
         folds = config.allocation().after_task != "keep"
         of_rule = {"olora": config.lora.rank, "osrm": 1}.get(composition.allocation, 0)
         weight_anchors = len({"si", "online_ewc"} & set(composition.anchors))
+        own = config.kfac.source == "own"
         return {
             "weights": self.weights,
             "float32 matrices": 4 * self.dense * (folds and self.masters),
@@ -130,7 +132,8 @@ class PredictedMemory:
             "mechanisms": 2 * self.vector * weight_anchors
             + self.wide * of_rule * self.inputs * self.work.tasks,
             "positions": self.positions,
-            "S and G": (1 + bool(config.sampling.general)) * self.curvature,
+            # With general text: the past's, the text's, and the mean of both that is the penalty's.
+            "S and G": (3 if own and config.sampling.general else 1) * self.curvature,
             "general text": self.general,
         }
 

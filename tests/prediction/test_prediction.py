@@ -13,8 +13,10 @@ import torch
 from holdfast.backbone.load import load_tokenizer
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.config import RunConfig
+from holdfast.learning.progress import OptimiserStep, Progress
 from holdfast.learning.stream import stream_of
 from holdfast.learning.trajectory import Trajectory
+from holdfast.model.curvature import named_tensors
 from holdfast.prediction.seconds import Seconds, _timed
 from holdfast.prediction.space import LiveTensors, PredictedMemory, at_end, written
 from holdfast.prediction.workload import Workload
@@ -33,6 +35,7 @@ SMALL = (
     "stream.tasks=3", "stream.items_per_task=2", "optim.epochs=1", "sampling.samples=2",
     "sampling.max_new_tokens=8", "evaluation.max_new_tokens=14", "keep.snapshot_every=2",
 )  # fmt: skip
+WRITTEN = ("sampling.general=3", "kfac.source=written")
 
 
 def configured(method: str, *settings: str) -> RunConfig:
@@ -91,6 +94,33 @@ def test_the_files_are_those_of_a_run(method, settings, tmp_path):
     files = [path for path in run.directory.rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in files)
     assert sum(at_end(memory).values()) == pytest.approx(size, rel=FILES)
+
+
+class CurvatureHeld(Progress):
+    """The bytes of the S and G that ``kfac`` holds while a task is trained, shared ones once."""
+
+    def __init__(self, run: Trajectory) -> None:
+        self._run = run
+        self.sizes: dict[int, int] = {}
+
+    def optimised(self, step: OptimiserStep) -> None:
+        parts = self._run.learner().states["kfac"]
+        curvatures = [parts[name] for name in ("past", "prior", "penalty") if name in parts]
+        tensors = {
+            tensor.data_ptr(): tensor.nbytes
+            for curvature in curvatures
+            for tensor in named_tensors(curvature).values()
+        }
+        self.sizes[step.task] = sum(tensors.values())
+
+
+@pytest.mark.parametrize("settings", [(), ("sampling.general=3",), WRITTEN])
+def test_s_and_g_are_as_many_as_a_task_with_a_past_holds(settings, tmp_path):
+    config = configured("kfac_merge", *SMALL, *settings)
+    run = Trajectory(config, tmp_path / "run")
+    held = CurvatureHeld(run)
+    run.advance(2, held)
+    assert memory_of(config).always["S and G"] == held.sizes[2] > 0
 
 
 def test_what_matters_to_memory_moves_it(plain: PredictedMemory) -> None:
