@@ -81,6 +81,8 @@ def formula(method: str, tasks: int, shapes: Shapes) -> tuple[str, float, str]:
         terms["S, G (kfac)"] = math.nan  # unknown from the factors: which maps share an S
     if has(method, "pairs"):
         terms["x, g (pairs)"] = math.nan  # unknown from the factors: how many positions
+    if has(method, "general"):
+        terms["states (general)"] = math.nan  # unknown from the factors: how many tokens
     for anchor in ("si", "online_ewc"):
         if has(method, anchor):
             terms[f"2 P_r ({anchor})"] = 2 * shapes.adapter

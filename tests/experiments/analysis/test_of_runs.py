@@ -125,6 +125,18 @@ def test_the_formulas_after_20_tasks(method: str, text: str, scalars: int) -> No
     assert formula(method, 20, SHAPES)[:2] == (text, scalars)
 
 
+@pytest.mark.parametrize(
+    ("method", "kept"),
+    [("kfac", "S, G (kfac)"), ("pairs", "x, g (pairs)"), ("general", "states (general)")],
+)
+def test_a_state_whose_size_the_factors_do_not_tell_is_named_and_unknown(
+    method: str, kept: str
+) -> None:
+    text, scalars, growth = formula(method, 20, SHAPES)
+    assert (text, growth) == (f"P_r + {kept}", "constant")
+    assert math.isnan(scalars)
+
+
 def test_only_olora_and_osrm_grow_with_the_tasks(tmp_path: Path) -> None:
     table = state_size(read_study(write_suite(tmp_path, PAPER, [41])).cells)
     growing = set(table.loc[table["growth"] == "linear in tasks", "method"])
