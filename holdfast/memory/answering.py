@@ -26,7 +26,7 @@ from holdfast.model.adapter import State
 from holdfast.model.reading import Reading
 from holdfast.streams import Item, Task
 from holdfast.streams.batches import fact_key, is_wording
-from holdfast.streams.item import question_key
+from holdfast.streams.item import is_visible, question_key
 
 Source = Literal["weights", "list", "model"]
 # Added to the gate's score if an adapter gives, or does not give, the taught answer to a question:
@@ -289,7 +289,8 @@ def questions_in(message: str) -> list[str]:
         parts += [*(part for joined in before for part in _COMMA.split(joined)), last]
     if len(parts) < 2:
         return []
-    return [part for part in parts if len(words(part)) >= _LEAST or not part.isascii()]
+    may_ask = (part for part in parts if len(words(part)) >= _LEAST or not part.isascii())
+    return list(filter(is_visible, may_ask))
 
 
 def asked_of(question: str, name: str) -> str | None:

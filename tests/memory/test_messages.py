@@ -17,6 +17,7 @@ def test_parts_that_may_ask() -> None:
         "Who mends the nets, by the way?"
     ]
     assert questions_in("谁补网？钥匙在哪里？") == ["谁补网？", "钥匙在哪里？"]
+    assert questions_in("Who mends the nets? \u200b") == ["Who mends the nets?"]  # would be refused
     assert questions_in("Is v1.5 of x.y out? Where is the key") == [
         "Is v1.5 of x.y out?", "Where is the key",
     ]  # fmt: skip

@@ -145,10 +145,11 @@ def _one_for_all(
         for key, text in questions_on_file(item for task in tasks for item in task.items)
         if lessons[owners[key]].file == file
     ]
-    if answered:
-        keys, texts = zip(*answered, strict=True)
-        looks = Looks(keys, tuple(engine.looks(texts)))
-        looks.write(directory, file, state, engine.tuning.key)
+    if not answered:  # at most lessons whose facts are all corrected would have the new one
+        return replace(record, consolidated=len(lessons)), len(lessons)
+    keys, texts = zip(*answered, strict=True)
+    looks = Looks(keys, tuple(engine.looks(texts)))
+    looks.write(directory, file, state, engine.tuning.key)
     lessons_kept = sum(lesson.file != file for lesson in lessons)
     neurons = record.neurons if lessons_kept else None  # export merges the adapter now
     change = replace(record, lessons=tuple(lessons), consolidated=len(lessons), neurons=neurons)

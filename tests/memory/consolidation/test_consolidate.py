@@ -152,6 +152,19 @@ def test_what_a_lesson_missed_may_be_missed(copied: Callable[[], Path], gives: G
     assert [item.question for item in Memory(place).missed()] == [MONDAY[0][0]]
 
 
+def test_an_adapter_that_no_lesson_with_facts_takes_is_not_named(
+    chat_directory: Path, tmp_path: Path, gives: Gives
+) -> None:
+    """The first lesson's only fact is corrected, and the new adapter does not give the answer."""
+    memory, (question, _) = Memory(tmp_path / "m", str(chat_directory)), MONDAY[0]
+    for answer in ("the mill", "the barn"):
+        memory.learn([(question, answer)])
+    gives([False])
+    assert consolidate(memory, SETTINGS) == ConsolidationOutcome(1, 0, 2, 2)
+    assert Memory(tmp_path / "m").ask(question) == "the barn"
+    assert consolidate(memory, SETTINGS) == ConsolidationOutcome(1, 1, 2, 2, is_new=False)
+
+
 @pytest.mark.parametrize("all_given", [True, False])
 def test_neurons_go_where_one_adapter_has_all_lessons(
     all_given: bool, copied: Callable[[], Path], gives: Gives
