@@ -160,6 +160,18 @@ def test_ten_to_a_lesson_and_no_question_twice(
     assert not caplog.records  # the others say the same
 
 
+def test_cases_that_share_an_edit_are_all_asked(tmp_path: Path) -> None:
+    """As many of MQuAKE do; and what one case leaves as it was may be what another one edits."""
+    other = {**MQUAKE, "questions": ["Where does Ada Quill vote?"], "new_answer_alias": []}
+    first, _ = read_edits(written(tmp_path / "a.json", MQUAKE, other)).edits
+    assert [question for question, _ in first.portability] == [
+        *MQUAKE["questions"], "Where does Ada Quill vote?",
+    ]  # fmt: skip
+    mother = {**KNOWEDIT, "prompt": "The name of the mother of Ada Quill is"}
+    for edit in read_edits(written(tmp_path / "b.json", KNOWEDIT, mother)).edits:
+        assert edit.neighbours == ()
+
+
 def test_another_answer_to_an_earlier_question_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -18,7 +18,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -235,12 +235,19 @@ def _texts(values: Any) -> tuple[str, ...]:
 
 
 def _once(path: Path, edits: Iterable[Edit]) -> tuple[Edit, ...]:
-    """The first edit of each question; a warning counts the later ones with another answer."""
+    """One edit for each question, with what all its cases ask; no neighbour is an edit itself.
+
+    A warning counts the later ones with another answer, which are left out.
+    """
     unique: dict[str, Edit] = {}
     other = []
     for edit in edits:
-        first = unique.setdefault(question_key(edit.question), edit)
-        other += [edit] if edit.answer != first.answer else []
+        key = question_key(edit.question)
+        first = unique.setdefault(key, edit)
+        if edit.answer == first.answer:
+            unique[key] = _with_all_that_is_asked(first, edit)
+        else:
+            other.append(edit)
     if other:
         logger.warning(
             "%s: left out %s with another answer to an earlier one's question, %s for one",
@@ -248,7 +255,16 @@ def _once(path: Path, edits: Iterable[Edit]) -> tuple[Edit, ...]:
             counted(len(other), "edit"),
             quoted(other[0].question),
         )
-    return tuple(unique.values())
+    return tuple(
+        replace(edit, neighbours=tuple(n for n in edit.neighbours if question_key(n) not in unique))
+        for edit in unique.values()
+    )
+
+
+def _with_all_that_is_asked(first: Edit, again: Edit) -> Edit:
+    kinds = ("wordings", "neighbours", "portability", "generation")
+    asked = {kind: dict.fromkeys((*getattr(first, kind), *getattr(again, kind))) for kind in kinds}
+    return replace(first, **{kind: tuple(texts) for kind, texts in asked.items()})
 
 
 def evaluate_edits(
