@@ -100,8 +100,8 @@ def _chosen(memory: Memory, task: str | None, where: Sequence[str]) -> list[str]
                 f"--task: {memory.directory} has no batch {task!r:.60}; "
                 f"holdfast lessons {memory.directory} lists them"
             )
-        questions = {item.question for item in named.items}
-        facts = [fact for fact in facts if fact.question in questions]
+        keys = set(map(fact_key, named.items))
+        facts = [fact for fact in facts if fact_key(fact) in keys]
     for text in where:
         key, equals, value = text.partition("=")
         if not equals:
