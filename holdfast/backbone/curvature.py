@@ -75,7 +75,7 @@ class CurvatureData:
         """Yield batches of the ``chosen`` sequences."""
         device, counts = self.model.device, self.counts
         uniforms = torch.rand(sum(counts), generator=generator(*self.draw)).split(counts)
-        for batch in batches_by_length(counts, chosen, tokens_at_once(self.layers)):
+        for batch in batches_by_length(counts, tokens_that_fit(self.layers), chosen):
             ids, mask = pad_right([self.sequences[index] for index in batch], 0, device)
             drawn = pad_sequence([uniforms[index] for index in batch], batch_first=True)
             weights = torch.ones(drawn.shape, dtype=self.precision, device=device)
@@ -212,7 +212,7 @@ def _watched(layers: Mapping[str, LoraFactors]) -> Iterator[dict[str, tuple[Tens
         yield passed
 
 
-def tokens_at_once(layers: Mapping[str, LoraFactors]) -> int:
+def tokens_that_fit(layers: Mapping[str, LoraFactors]) -> int:
     """The tokens of a batch for which the maps keep at most ``BYTES_AT_ONCE``."""
     bytes_per_token = 0
     for layer in layers.values():

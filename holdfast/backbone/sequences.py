@@ -95,13 +95,15 @@ def collate(
 
 
 def batches_by_length(
-    lengths: Sequence[int], chosen: Iterable[int], tokens: int
+    lengths: Sequence[int], tokens: int, chosen: Iterable[int] | None = None
 ) -> Iterator[list[int]]:
-    """Yield batches of the ``chosen`` indices, longest first: sequences of similar length.
+    """Yield batches of indices, longest first: sequences of similar length.
 
-    tokens: the most tokens of a batch, padding included; a longer sequence is a batch of its own.
+    tokens: the most tokens of a batch, padding included; a longer sequence is a batch of its own;
+    chosen: the indices, None for all.
     """
-    remaining = sorted(chosen, key=lambda index: lengths[index])
+    every = range(len(lengths)) if chosen is None else chosen
+    remaining = sorted(every, key=lambda index: lengths[index])
     while remaining:
         rows = max(1, tokens // max(1, lengths[remaining[-1]]))
         yield remaining[-rows:]

@@ -16,8 +16,9 @@ from typing import Any
 
 import yaml
 
-from holdfast.backbone.generation.decoding import batches, decode_greedily
+from holdfast.backbone.generation.decoding import decode_greedily
 from holdfast.backbone.model import Backbone
+from holdfast.backbone.sequences import batches_by_length
 from holdfast.capability import problems
 from holdfast.capability.answers import Checker, Kind, extract
 from holdfast.capability.problems import OPENING, Problem, Sample
@@ -87,7 +88,7 @@ class GeneratedSuite:
         prompts = [self.asked(backbone, item) for item in items]
         with closing(Checker()) as checker:
             sizes = [len(prompt.tokens) + prompt.room for prompt in prompts]
-            for places in batches(sizes, _TOKENS_IN_CACHE):
+            for places in batches_by_length(sizes, _TOKENS_IN_CACHE):
                 batch = [prompts[place] for place in places]
                 outputs = decode_greedily(
                     backbone,

@@ -15,9 +15,9 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from holdfast.backbone.generation.decoding import batches, cache_of, can_cache, keeps_keys_alone
+from holdfast.backbone.generation.decoding import cache_of, can_cache, keeps_keys_alone
 from holdfast.backbone.model import Backbone
-from holdfast.backbone.sequences import pad_right
+from holdfast.backbone.sequences import batches_by_length, pad_right
 from holdfast.capability.problems import LETTERS, OPENING, Errors, Problem, Sample, mmlu, mmlu_redux
 from holdfast.core.errors import HoldfastError
 from holdfast.evaluation.text import NO_NUMBERS
@@ -137,7 +137,7 @@ def next_token_log_probabilities(
         ids = torch.tensor([prompts[0][:shared]], device=backbone.device)
         with backbone.answering():
             model.base_model(input_ids=ids, past_key_values=cache, use_cache=True)
-    for rows in batches([len(prompt) for prompt in prompts], tokens_per_batch):
+    for rows in batches_by_length([len(prompt) for prompt in prompts], tokens_per_batch):
         rests = [prompts[row][shared:] for row in rows]
         # On the right, so that no token attends to padding.
         ids, mask = pad_right(rests, backbone.pad_token, backbone.device)

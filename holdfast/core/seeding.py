@@ -21,8 +21,8 @@ def derive(seed: int, *purpose: str | int) -> int:
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big") >> 1
 
 
-def generator(seed: int, *purpose: str | int, device: str = "cpu") -> torch.Generator:
+def generator(seed: int, *purpose: str | int) -> torch.Generator:
     """A torch generator seeded by :func:`derive`; the global generators are not used."""
     import torch
 
-    return torch.Generator(device).manual_seed(derive(seed, *purpose))
+    return torch.Generator().manual_seed(derive(seed, *purpose))

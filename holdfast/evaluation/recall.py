@@ -17,9 +17,9 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
-from holdfast.backbone.generation.decoding import batches, decode_greedily
+from holdfast.backbone.generation.decoding import decode_greedily
 from holdfast.backbone.model import Backbone
-from holdfast.backbone.sequences import collate, to_device
+from holdfast.backbone.sequences import batches_by_length, collate, to_device
 from holdfast.core import config as core_config
 from holdfast.core.processes import all_gather_lists, rank_indices
 from holdfast.evaluation.boxed import Match, first_box, judge
@@ -215,7 +215,7 @@ def follow(
     order: list[int] = []
     pieces: list[Tensor] = []
     with backbone.answering():
-        for rows in batches([len(tokens) for tokens in sequences], tokens_per_batch):
+        for rows in batches_by_length([len(tokens) for tokens in sequences], tokens_per_batch):
             order += rows
             first = [len(prompts[row]) - 1 for row in rows]
             pieces += _argmax_from(backbone, [sequences[row] for row in rows], first)

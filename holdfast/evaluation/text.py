@@ -15,9 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from holdfast.backbone.generation.decoding import batches
 from holdfast.backbone.model import Backbone
-from holdfast.backbone.sequences import collate
+from holdfast.backbone.sequences import batches_by_length, collate
 from holdfast.core.errors import HoldfastError
 from holdfast.core.processes import all_reduce_, rank_indices
 
@@ -139,7 +138,7 @@ def token_log_likelihoods(
     """
     by_row: dict[int, Tensor] = {}
     with torch.no_grad(), backbone.answering():
-        for rows in batches([len(tokens) for tokens in sequences], _TOKENS_PER_BATCH):
+        for rows in batches_by_length([len(tokens) for tokens in sequences], _TOKENS_PER_BATCH):
             batch = collate([sequences[row] for row in rows], backbone.device)
             states = backbone.states(batch)
             pieces = [

@@ -139,7 +139,7 @@ class Reader:
         states: list[Tensor] = [torch.empty(0)] * len(sequences)
         with self.answering(), torch.no_grad():
             lengths = [len(sequence) for sequence in sequences]
-            for chosen in batches_by_length(lengths, range(len(lengths)), TOKENS_AT_ONCE):
+            for chosen in batches_by_length(lengths, TOKENS_AT_ONCE):
                 ids, mask = pad_right([sequences[index] for index in chosen], 0, self.device)
                 hidden = self.hidden(ids, mask)
                 for row, index in zip(hidden, chosen, strict=True):

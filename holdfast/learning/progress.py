@@ -71,33 +71,18 @@ class Several(Progress):
     def __init__(self, *listeners: Progress) -> None:
         self._listeners = listeners
 
-    def task_begun(self, task: int, horizon: int) -> None:
-        for listener in self._listeners:
-            listener.task_begun(task, horizon)
 
-    def optimised(self, step: OptimiserStep) -> None:
+def _to_all(name: str) -> Callable[..., None]:
+    def callback(self: Several, *values: Any) -> None:
         for listener in self._listeners:
-            listener.optimised(step)
+            getattr(listener, name)(*values)
 
-    def row_observed(self, after_task: int, recall: Mapping[int, float]) -> None:
-        for listener in self._listeners:
-            listener.row_observed(after_task, recall)
+    return callback
 
-    def committed(self, event: Mapping[str, Any]) -> None:
-        for listener in self._listeners:
-            listener.committed(event)
 
-    def step(self, phase: str, task: int, done: int, total: int) -> None:
-        for listener in self._listeners:
-            listener.step(phase, task, done, total)
-
-    def task_done(self, task: int, horizon: int, matrix: RecallMatrix) -> None:
-        for listener in self._listeners:
-            listener.task_done(task, horizon, matrix)
-
-    def event(self, text: str) -> None:
-        for listener in self._listeners:
-            listener.event(text)
+for _name in vars(Progress):
+    if not _name.startswith("_"):
+        setattr(Several, _name, _to_all(_name))
 
 
 class Stopwatch:

@@ -60,7 +60,7 @@ def states_of(backbone: Backbone, sequences: Sequence[Sequence[int]]) -> TokenSt
     empty = backbone.head.weight.new_empty(0, backbone.head.weight.shape[1])
     pieces = [empty] * len(sequences)
     lengths = [len(sequence) for sequence in sequences]
-    for chosen in batches_by_length(lengths, indices, TOKENS_AT_ONCE):
+    for chosen in batches_by_length(lengths, TOKENS_AT_ONCE, indices):
         batch = collate([sequences[index] for index in chosen], backbone.device)
         with backbone.answering():
             packed = backbone.states(batch)

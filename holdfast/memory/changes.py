@@ -1,4 +1,4 @@
-"""Compare two moments of a memory, or two memories.
+"""Compare two versions of a memory, or two memories.
 
 Compared are the lists of facts, the answers to questions of common knowledge and, if one set of
 weights has all facts, what these weights alone answer to such questions and do to plain text.
@@ -26,7 +26,7 @@ from holdfast.streams.item import same_answer, says
 
 
 @dataclass(frozen=True)
-class Moment:
+class MemoryVersion:
     """A memory as it is, or was.
 
     sides: loads the model and returns what can be asked; one_set: whether one set of weights
@@ -78,7 +78,7 @@ class AnswerChanges:
 
     before, after: how many of those asked are answered right; others: those with another answer;
     weights_before, weights_after: of the weights alone, None if no one set has all facts; bits: per
-    byte of text, of the untouched model, None if neither moment has such a set.
+    byte of text, of the untouched model, None if neither version has such a set.
     """
 
     asked: int
@@ -92,7 +92,7 @@ class AnswerChanges:
 
 @dataclass(frozen=True)
 class Changes:
-    """Changes of facts and answers. before, after: the moments' names; answers: None if unasked."""
+    """How two versions differ. before, after: their names; answers: None if nothing is asked."""
 
     before: str
     after: str
@@ -113,16 +113,16 @@ class Changes:
         return {"before": self.before, "after": self.after, "facts": facts, "answers": answers}
 
 
-def now(memory: Memory) -> Moment:
+def now(memory: Memory) -> MemoryVersion:
     """A memory as it is. Raises HoldfastError if it has learned nothing."""
     if not memory.horizon:
         raise HoldfastError(f"{memory.directory}: has learned nothing yet; learn its facts")
     record = memory.record
     one_set = record.all_neurons is not None or _one_adapter(record.lessons)
-    return Moment(str(memory.directory), memory.facts, partial(sides_of, memory), one_set)
+    return MemoryVersion(str(memory.directory), memory.facts, partial(sides_of, memory), one_set)
 
 
-def after_lesson(memory: Memory, number: int) -> Moment:
+def after_lesson(memory: Memory, number: int) -> MemoryVersion:
     """A memory as it was after its first ``number`` lessons, without what was forgotten since.
 
     Raises HoldfastError if there is no such lesson, or no later one.
@@ -148,7 +148,7 @@ def after_lesson(memory: Memory, number: int) -> Moment:
 
     name = f"{memory.directory} after lesson {number}"
     one_set = _one_adapter(record.lessons[:number])
-    return Moment(name, tuple(newest(tasks)), sides, one_set)
+    return MemoryVersion(name, tuple(newest(tasks)), sides, one_set)
 
 
 def _one_adapter(lessons: Sequence[LearnedLesson]) -> bool:
@@ -156,12 +156,12 @@ def _one_adapter(lessons: Sequence[LearnedLesson]) -> bool:
 
 
 def changes(
-    before: Moment,
-    after: Moment,
+    before: MemoryVersion,
+    after: MemoryVersion,
     everyday: Sequence[EverydayQuestion] = (),
     report: WorkReport = lambda *_: None,
 ) -> Changes:
-    """Compare two moments. everyday: questions of common knowledge; if empty, nothing is asked.
+    """Compare two versions. everyday: questions of common knowledge; if empty, nothing is asked.
 
     report(what, done, total): questions.
     """
@@ -185,19 +185,22 @@ def fact_changes(before: Sequence[Item], after: Sequence[Item]) -> FactChanges:
 
 
 def answer_changes(
-    before: Moment, after: Moment, everyday: Sequence[EverydayQuestion], report: WorkReport
+    before: MemoryVersion,
+    after: MemoryVersion,
+    everyday: Sequence[EverydayQuestion],
+    report: WorkReport,
 ) -> AnswerChanges:
-    """Ask both moments the same questions; untaught ones get replies of at most 32 tokens."""
+    """Ask both versions the same questions; untaught ones get replies of at most 32 tokens."""
     questions = [asked.question for asked in everyday]
     replies_of: list[list[str]] = []
     alone: list[WeightsAlone | None] = []
     bits = None
-    for name, moment in (("before", before), ("after", after)):
+    for name, version in (("before", before), ("after", after)):
         progress: Report = partial(report, f"asking, {name}")
-        sides = moment.sides()
+        sides = version.sides()
         replies_of.append(texts(sides.memory(questions, part(progress, 0, 2))))
         weights = None
-        if moment.one_set:
+        if version.one_set:
             replies = sides.weights(questions, [0] * len(questions), part(progress, 1, 2))
             bits, weights_bits = bits_per_byte(sides, lambda *_: None)
             weights = WeightsAlone(sum(_right(replies, everyday)), weights_bits)

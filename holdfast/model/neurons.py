@@ -20,7 +20,7 @@ from torch import nn
 
 from holdfast.core.errors import HoldfastError
 from holdfast.model.layers import layer_of, maps_of_layers, shallow
-from holdfast.model.reading import PromptReader, batches_by_length
+from holdfast.model.reading import PromptReader, rows_by_length
 
 # "<MLP>.gate", "<MLP>.up", "<MLP>.down": [neurons, d] each, the same number in every MLP.
 Neurons = Mapping[str, torch.Tensor]
@@ -162,7 +162,7 @@ def mlp_inputs(
         for module in modules:
             stack.enter_context(module.register_forward_pre_hook(keep))
         stack.enter_context(shallow(reader.model, layer + 1))
-        for places in batches_by_length(list(map(len, texts)), batch):
+        for places in rows_by_length(list(map(len, texts)), batch):
             stream = reader.hidden([texts[place] for place in places], alone=alone)[layer]
             for row, place in enumerate(places):
                 tokens = slice(len(texts[place]))

@@ -101,7 +101,7 @@ class PromptReader:
         depths: which hidden states to keep: 0 for the embeddings, n for the output of layer n.
         """
         readings: dict[int, Reading] = {}
-        for places in batches_by_length(list(map(len, prompts)), batch):
+        for places in rows_by_length(list(map(len, prompts)), batch):
             group = self._read([prompts[place] for place in places], depths)
             readings |= dict(zip(places, group, strict=True))
         return [readings[place] for place in range(len(prompts))]
@@ -141,7 +141,7 @@ class PromptReader:
         states: dict[int, torch.Tensor] = {}
         self.ensure_prefix()  # before the model is cut
         with shallow(self.model, max(depths) + 1):  # the last layer's states are normalised
-            for places in batches_by_length(list(map(len, prompts)), 64):
+            for places in rows_by_length(list(map(len, prompts)), 64):
                 hidden = self.hidden([prompts[place] for place in places])
                 for row, place in enumerate(places):
                     states[place] = _states_at(depths, hidden, row, len(prompts[place]))
@@ -207,7 +207,7 @@ class PromptReader:
     def decode(self, readings: Sequence[Reading], limit: int, batch: int = 32) -> list[list[int]]:
         """Decode greedily up to a stop token, which is left out, or ``limit`` tokens."""
         decoded: list[list[int]] = [[] for _ in readings]
-        for places in batches_by_length([reading.length for reading in readings], batch):
+        for places in rows_by_length([reading.length for reading in readings], batch):
             for tokens in self.steps([readings[place] for place in places], limit):
                 for place, token in zip(places, tokens, strict=True):
                     if token is not None:
@@ -340,7 +340,7 @@ class PromptReader:
         return _layers(cache)
 
 
-def batches_by_length(lengths: Sequence[int], batch: int) -> Iterator[list[int]]:
+def rows_by_length(lengths: Sequence[int], batch: int) -> Iterator[list[int]]:
     """Yield the indices of rows with these lengths, shortest first, ``batch`` at a time."""
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     for begin in range(0, len(order), batch):

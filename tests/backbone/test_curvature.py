@@ -118,7 +118,7 @@ def test_what_is_held_of_the_maps_has_a_bound(monkeypatch: pytest.MonkeyPatch) -
     whole = measured(backbone, sequences, CurvatureConfig())
     for tokens, room in ((4096, 1 << 40), (12, 12 * bytes_per_token + 1), (1, 1)):
         monkeypatch.setattr(curvature_module, "BYTES_AT_ONCE", room)
-        assert curvature_module.tokens_at_once(adapters.layers) == tokens
+        assert curvature_module.tokens_that_fit(adapters.layers) == tokens
     assert_same(measured(backbone, sequences, CurvatureConfig()), whole)
 
 

@@ -7,8 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.backbone.generation.decoding import CachedSteps, batches, decode_greedily
+from holdfast.backbone.generation.decoding import CachedSteps, decode_greedily
 from holdfast.backbone.model import Backbone
+from holdfast.backbone.sequences import batches_by_length
 
 from .backbones import FAMILIES, LESSONS, TEMPLATE, shake, taught, taught_lessons
 
@@ -104,7 +105,7 @@ def test_nothing_to_decode(backbone: Backbone) -> None:
 
 @given(st.lists(st.integers(0, 50), max_size=30), st.integers(1, 200))
 def test_batches_hold_every_row_once_and_keep_to_the_limit(lengths: list[int], limit: int) -> None:
-    grouped = list(batches(lengths, limit))
+    grouped = list(batches_by_length(lengths, limit))
     assert sorted(row for batch in grouped for row in batch) == list(range(len(lengths)))
     for batch in grouped:
         assert len(batch) == 1 or len(batch) * max(lengths[row] for row in batch) <= limit

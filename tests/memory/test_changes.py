@@ -12,7 +12,7 @@ import pytest
 from holdfast.core.errors import HoldfastError
 from holdfast.memory.changes import (
     AnswerChanges,
-    Moment,
+    MemoryVersion,
     after_lesson,
     answer_changes,
     changes,
@@ -73,7 +73,7 @@ def test_one_set_of_weights_is_asked_alone(two_lessons: Path) -> None:
     memory = Memory(two_lessons)
     plain = now(memory)
     first = after_lesson(memory, 1)
-    alone = Moment(first.name, first.facts, first.sides, one_set=True)
+    alone = MemoryVersion(first.name, first.facts, first.sides, one_set=True)
     changed = answer_changes(alone, plain, ASKED, lambda *_: None)
     assert changed.weights_before is not None and changed.weights_after is None
     assert changed.weights_before.right == 0 and changed.weights_before.bits > 1

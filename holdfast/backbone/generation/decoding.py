@@ -7,7 +7,7 @@ lengths or with rows that are dropped or repeated.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -18,7 +18,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from holdfast.backbone.model import Backbone
-from holdfast.backbone.sequences import pad_right
+from holdfast.backbone.sequences import batches_by_length, pad_right
 
 logger = logging.getLogger(__name__)
 
@@ -185,18 +185,6 @@ def _left_padded(
     return ids.to(backbone.device), padding.to(backbone.device) if padding.any() else None
 
 
-def batches(lengths: Sequence[int], tokens_per_batch: int) -> Iterator[list[int]]:
-    """Yield batches of indices of rows of similar length, longest first.
-
-    A batch holds as many rows as fit into ``tokens_per_batch`` once padded, and at least one.
-    """
-    longest_first = sorted(range(len(lengths)), key=lambda row: -lengths[row])
-    while longest_first:
-        rows = max(1, tokens_per_batch // max(1, lengths[longest_first[0]]))
-        yield longest_first[:rows]
-        longest_first = longest_first[rows:]
-
-
 def decode_greedily(
     backbone: Backbone,
     prefixes: Sequence[Sequence[int]],
@@ -230,7 +218,7 @@ def decode_greedily(
     growing = [row for row, limit in enumerate(limits) if limit > 0]
     lengths = [len(prefixes[row]) + limits[row] for row in growing]
     with backbone.answering():
-        for batch in batches(lengths, tokens_in_cache):
+        for batch in batches_by_length(lengths, tokens_in_cache):
             rows = [growing[index] for index in batch]
             _decode_batch(backbone, prefixes, rows, continuations, is_over)
     return continuations

@@ -263,8 +263,10 @@ def _once(path: Path, edits: Iterable[Edit]) -> tuple[Edit, ...]:
 
 def _with_all_that_is_asked(first: Edit, again: Edit) -> Edit:
     kinds = ("wordings", "neighbours", "portability", "generation")
-    asked = {kind: dict.fromkeys((*getattr(first, kind), *getattr(again, kind))) for kind in kinds}
-    return replace(first, **{kind: tuple(texts) for kind, texts in asked.items()})
+    asked: dict[str, Any] = {
+        kind: tuple(dict.fromkeys((*getattr(first, kind), *getattr(again, kind)))) for kind in kinds
+    }
+    return replace(first, **asked)
 
 
 def evaluate_edits(
