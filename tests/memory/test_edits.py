@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.errors import HoldfastError
+from holdfast.memory.evaluation import edits as module
 from holdfast.memory.evaluation.edits import Edit, EditSet, evaluate_edits, n_gram_entropy
 from holdfast.memory.evaluation.probes import EverydayQuestion
 from holdfast.memory.evaluation.result import Measure, write_evaluation
@@ -41,9 +42,13 @@ def edits() -> EditSet:
 
 
 def test_what_each_number_counts_and_that_it_is_not_measured_again(
-    two_lessons: Path, tmp_path: Path
+    two_lessons: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory = Memory(two_lessons)
+    first = edits().edits[0]
+    alone = EditSet("made", (Edit(first.question, first.answer, wordings=first.wordings),))
+    assert evaluate_edits(memory, alone, ()).rows["generality"].of == 1  # the other is learned
+    monkeypatch.setattr(module, "learned_wordings", lambda _: ())
     done = evaluate_edits(memory, edits(), EVERYDAY, out=tmp_path)
     rows = done.rows
     assert rows["efficacy"] == Measure(5, 1.0, 1.0, 1.0)

@@ -4,11 +4,11 @@ A case's fields tell the format: CounterFact (Meng et al. 2022, 2202.05262), zsR
 evaluate it (Mitchell et al. 2022, 2110.11309), MQuAKE (Zhong et al. 2023, 2305.14795), or KnowEdit
 (Zhang et al. 2024, 2401.01286). A folder is ParaRel's (Elazar et al. 2021, 2102.01017).
 
-Efficacy: the edit's question gets its answer; generality: other wordings do; locality: neighbours
-get the untouched model's answers, to the letter; portability: questions that need the edit get an
-accepted answer; fluency: how varied the words are that continue a text. All by the answers that
-the memory really gives, which token accuracy under teacher forcing does not tell (Yang et al.
-2025, 2502.11177).
+Efficacy: the edit's question gets its answer; generality: other wordings do, without those that a
+lesson trained on; locality: neighbours get the untouched model's answers, to the letter;
+portability: questions that need the edit get an accepted answer; fluency: how varied the words are
+that continue a text. All by the answers that the memory really gives, which token accuracy under
+teacher forcing does not tell (Yang et al. 2025, 2502.11177).
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.memory.evaluation import stages
 from holdfast.memory.evaluation.asking import Report, Sides
-from holdfast.memory.evaluation.measure import measured
+from holdfast.memory.evaluation.measure import learned_wordings, measured
 from holdfast.memory.evaluation.pararel import COMPLETE, draw_edits
 from holdfast.memory.evaluation.probes import EverydayQuestion
 from holdfast.memory.evaluation.result import VERSION, Measure, MemoryEvaluation
 from holdfast.memory.memory import Memory, WorkReport
+from holdfast.memory.words import loose_key
 from holdfast.streams import Item, Stream, Task
 from holdfast.streams.item import counted, question_key, quoted
 
@@ -39,6 +40,7 @@ logger = logging.getLogger(__name__)
 
 _A_LESSON = 10  # edits in a lesson
 _DRAWN = 200  # edits from ParaRel by default
+_VERSION = (VERSION, 2)  # of the measures
 #: The rows of the table: measure, label, unit.
 LABELS = (
     ("efficacy", "efficacy: the edit is answered", "share"),
@@ -283,10 +285,10 @@ def evaluate_edits(
     _check_taught(memory, edited)
     edits = [asdict(edit) for edit in edited.edits]
     identity = sha256_of(
-        [VERSION, memory.fingerprint, edits, [vars(question) for question in everyday]]
+        [_VERSION, memory.fingerprint, edits, [vars(question) for question in everyday]]
     )
     about = {"facts": len(edits), "set": edited.name, "limit": None}
-    stages_of = partial(_stages, edits=edited.edits, everyday=everyday)
+    stages_of = partial(_stages, memory, edited.edits, everyday)
     return measured(memory, identity, about, stages_of, report, out)
 
 
@@ -302,11 +304,17 @@ def _check_taught(memory: Memory, edited: EditSet) -> None:
 
 
 def _stages(
-    sides: Sides, edits: Sequence[Edit], everyday: Sequence[EverydayQuestion]
+    memory: Memory, edits: Sequence[Edit], everyday: Sequence[EverydayQuestion], sides: Sides
 ) -> stages.Stages:
+    learned = set(map(loose_key, learned_wordings(memory)))
     numbered = [(edit, sides.place(edit.question)) for edit in edits]
     taught = [(edit.question, [edit.answer], place) for edit, place in numbered]
-    wordings = [(text, [edit.answer], place) for edit, place in numbered for text in edit.wordings]
+    wordings = [
+        (text, [edit.answer], place)
+        for edit, place in numbered
+        for text in edit.wordings
+        if loose_key(text) not in learned
+    ]
     neighbours = list(dict.fromkeys(text for edit in edits for text in edit.neighbours))
     ported = [(*asked, place) for edit, place in numbered for asked in edit.portability]
     generation = list(dict.fromkeys(text for edit in edits for text in edit.generation))
