@@ -29,8 +29,9 @@ def beside_paper(
     metrics: ``dataset``, ``method``, ``metric``, ``value``. half_lives: ``dataset``, ``role``,
     ``method`` (the study's), ``half_life``. allocation_swap: ``dataset``, ``allocation``,
     ``change``. capability: ``dataset``, ``method``, ``suite``, ``value`` after the last measured
-    task; the paper's value is text, since it may be a bound. All these have ``low``, ``high`` and
-    ``inside``, as in :class:`experiments.paper.analysis.compare.Comparison`. search_transfer:
+    task; the paper's value is text, since it may be an upper bound; an interval that begins
+    below it is ``inside``. All these have ``low``, ``high`` and ``inside``, as in
+    :class:`experiments.paper.analysis.compare.Comparison`. search_transfer:
     ``dataset``, ``horizon`` and four measures of agreement; they are of a single search, so they
     have no interval.
     Source: app:res-all-configs, sec:res-time, tab:allocation-swap, tab:rung-vs-canonical,
@@ -143,7 +144,15 @@ def _capability(table: pd.DataFrame) -> pd.DataFrame:
     paper = paper_table("app:res-capability").rename(columns={"value": "value_paper"})
     both = ours.merge(paper, on=["dataset", "method", "suite"])
     both = both.assign(value_paper=[_share(text) for text in both["value_paper"]])
-    return _judged(both, [float(text.removeprefix("<")) for text in both["value_paper"]])
+    pairs, values = [], []
+    for row in both.to_dict("records"):
+        # An interval that begins below an upper bound holds a number that the bound allows.
+        high = math.inf if row["value_paper"].startswith("<") else row["high"]
+        pairs.append((row["low"], high))
+        values.append(float(row["value_paper"].removeprefix("<")))
+    inside = beside_interval(pairs, values)["inside"]
+    low, high = both["low"], both["high"]
+    return both.drop(columns=["low", "high"]).assign(low=low, high=high, inside=inside)
 
 
 def _share(percent: str) -> str:

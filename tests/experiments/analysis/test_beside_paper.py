@@ -118,3 +118,18 @@ def test_only_the_last_measured_boundary_counts() -> None:
     assert beside_paper({"capability": table}) == {}
     capability = beside_paper({"capability": table}, dataset="llm_qa")["capability"]
     assert capability[["value", "value_paper"]].to_numpy().tolist() == [[0.25, "0.130"]]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "inside"), [(0.03, 0.06, "yes"), (0.03, 0.1, "yes"), (0.09, 0.1, "no")]
+)
+def test_an_interval_below_a_bound_of_the_paper_agrees_with_it(
+    low: float, high: float, inside: str
+) -> None:
+    """The paper says that it is below 8.0%."""
+    row = ("symbol_qa", "si_sd_replay_osrm", 100, "average", (low + high) / 2, low, high)
+    columns = ["dataset", "method", "after_task", "suite", "value", "value_low", "value_high"]
+    table = beside_paper({"capability": pd.DataFrame([row], columns=columns)})["capability"]
+    assert table[["value_paper", "low", "high", "inside"]].to_numpy().tolist() == [
+        ["<0.080", low, high, inside]
+    ]
