@@ -224,12 +224,7 @@ class Anchored:
         """
         task, factor = self._open(), fraction if scaled else 1.0
         parameters = self.workspace.parameters()
-        hidden = self.reader.captured()
-        if torch.is_grad_enabled() and not hidden.requires_grad:
-            raise HoldfastError(
-                "the last hidden states have no gradient; with reentrant checkpointing set "
-                "gradient_checkpointing_kwargs={'use_reentrant': False}"
-            )
+        hidden = self.reader.captured(tensors_of(batch)[0])
         current = self._projection(batch, hidden, teacher)
         replay, general = self._replayed(task), self._general(task)
         updates = task.updates() if self.needs("updates") else {}
@@ -331,9 +326,10 @@ class Anchored:
         if task.before is None:
             return
         after = {name: factor.detach() for name, factor in self.workspace.parameters().items()}
-        no_step = is_accumulating() or not task.fit_gradient  # or a skipped minibatch
-        if no_step and all(factor.equal(task.before[name]) for name, factor in after.items()):
+        if all(factor.equal(task.before[name]) for name, factor in after.items()):
             task.before = None
+            if not is_accumulating():  # a skipped step, whose gradient may be infinite
+                task.fit_gradient = {}
             return
         change = Change(task.step_gradient(), task.before, after)
         for name, anchor in self.anchors.items():

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from torch import Tensor
+from torch.utils.data import IterableDataset
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
@@ -208,9 +209,10 @@ def _sequences(trainer: Any) -> tuple[list[list[int]], list[list[int]]]:
     dataset = trainer.train_dataset
     if dataset is None:
         raise HoldfastError("the trainer has no train_dataset; give it the sequences of its task")
-    if not hasattr(dataset, "__len__"):
+    if not hasattr(dataset, "__len__") or isinstance(dataset, IterableDataset):
         raise HoldfastError(
-            "train_dataset has no length; anchors look at the whole task, so it has to be finite"
+            "train_dataset has no length or no rows by number, and anchors look at the whole task; "
+            "give a dataset of rows, such as a list"
         )
     collate = trainer.data_collator
     if hasattr(dataset, "column_names"):
@@ -221,6 +223,11 @@ def _sequences(trainer: Any) -> tuple[list[list[int]], list[list[int]]]:
     for index in range(len(dataset)):
         batch = collate([dataset[index]])
         tokens, real, trained, more = tensors_of(batch)
+        if len(tokens) != 1:
+            raise HoldfastError(
+                f"the collator makes {len(tokens)} rows of one example, such as a pair of answers; "
+                "anchors need one sequence an example"
+            )
         label = tokens.masked_fill(~trained, -100)[real]
         cuts: list[int] = []
         if "position_ids" in more and bool(real.all()):  # several documents in one row

@@ -35,7 +35,8 @@ class Reader:
         self.base = model.get_base_model()
         self.head: nn.Module = _called(self.base, "get_output_embeddings")
         self.decoder: nn.Module = _called(self.base, "get_decoder")
-        if self.head is None or self.decoder in (None, self.base):
+        encodes = getattr(getattr(self.base, "config", None), "is_encoder_decoder", False)
+        if self.head is None or self.decoder in (None, self.base) or encodes:
             raise HoldfastError(
                 f"{type(self.base).__name__} has no decoder below an output layer; anchors need "
                 "a causal language model"
@@ -90,13 +91,28 @@ class Reader:
         finally:
             self._captures = False
 
-    def captured(self) -> Tensor:
-        """The last hidden states [batch, length, d] of the last pass; they are returned once."""
+    def captured(self, ids: Tensor) -> Tensor:
+        """The last hidden states [batch, length, d] of the last pass; they are returned once.
+
+        ids: of the batch. Raises HoldfastError for none, and for those of another batch or without
+        gradients.
+        """
         states, self._captured = self._captured, None
         if states is None:
             raise HoldfastError(
                 "the loss was computed without the model's decoder, or without gradients; to "
                 "validate, compute the model's own loss"
+            )
+        if states.shape[:2] != ids.shape:
+            raise HoldfastError(
+                f"the loss's last pass through the model read {list(states.shape[:2])} tokens, and "
+                f"the batch has {list(ids.shape)}; make further passes first, or under no_grad"
+            )
+        if torch.is_grad_enabled() and not states.requires_grad:
+            raise HoldfastError(
+                "the last hidden states have no gradient; make a pass without the adapter under "
+                "no_grad, and with reentrant checkpointing set "
+                "gradient_checkpointing_kwargs={'use_reentrant': False}"
             )
         return states
 

@@ -12,7 +12,8 @@ import torch
 from datasets import Dataset
 from peft import LoraConfig, get_peft_model
 from torch import nn
-from transformers import Trainer
+from torch.utils.data import IterableDataset
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, Trainer
 
 from holdfast.core.errors import HoldfastError
 from holdfast.integrations import Anchored
@@ -89,6 +90,16 @@ def test_arguments(options: dict[str, Any], message: str) -> None:
     refused(message, partial(Anchored, **{"model": plain_model(), "begin_with": [7], **options}))
 
 
+def test_an_encoder_with_a_decoder() -> None:
+    config = AutoConfig.for_model(
+        "t5", vocab_size=257, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2,
+        decoder_start_token_id=0,
+    )  # fmt: skip
+    model = AutoModelForSeq2SeqLM.from_config(config)
+    adapted = get_peft_model(model, LoraConfig(r=2, target_modules=["q"]))
+    refused("T5For.* anchors need a causal language model", partial(Anchored, adapted))
+
+
 def test_settings_that_are_none_are_the_defaults() -> None:
     """As an empty section of YAML is read."""
     anchored = given(anchors={"si": None, "sd": {}}, allocation={"merge": None})
@@ -136,6 +147,7 @@ def test_a_trainer_without_a_task(tmp_path: Path) -> None:
     for dataset, text in (
         (None, "the trainer has no train_dataset"),
         (Dataset.from_dict({"input_ids": [[1, 2]]}).to_iterable_dataset(), "has no length"),
+        (Stream(), "has no length or no rows by number"),
     ):
         trainer = with_anchors(Trainer)(
             model=model_of(),
@@ -144,3 +156,43 @@ def test_a_trainer_without_a_task(tmp_path: Path) -> None:
             anchored=method("si"),
         )
         refused(text, trainer.train)
+
+
+class Stream(IterableDataset[Any]):
+    """Has a length, as a stream may, but no rows by number."""
+
+    def __iter__(self) -> Any:
+        yield {"input_ids": [1, 2], "labels": [1, 2]}
+
+    def __len__(self) -> int:
+        return 1
+
+
+def test_a_pair_of_answers_is_no_sequence(tmp_path: Path) -> None:
+    """As DPO's collator makes them: they would be one text, of the chosen and the rejected."""
+    trainer = trainer_of(model_of(), tmp_path, method("si"), 1)
+    trainer.data_collator = lambda _: {"input_ids": torch.tensor([[1, 2], [1, 3]])}
+    refused("makes 2 rows of one example", trainer.train)
+
+
+def test_a_pass_that_is_not_the_batchs() -> None:
+    anchored = given(anchors=["sd"])
+    rows = short_sequences(2)
+    batch = batch_of(rows)
+    anchored.begin(rows)
+
+    def twice(model: Any, batch: Any) -> Any:
+        return model(**{name: torch.cat([value, value]) for name, value in batch.items()}).loss
+
+    def reference_too(model: Any, batch: Any) -> Any:
+        loss = model(**batch).loss
+        with model.disable_adapter():
+            return loss - model(**batch).loss
+
+    refused(
+        r"pass through the model read \[4, .* make further passes",
+        partial(anchored.loss, batch, twice),
+    )
+    refused(
+        "no gradient; make a pass without the adapter", partial(anchored.loss, batch, reference_too)
+    )

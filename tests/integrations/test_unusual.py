@@ -308,6 +308,27 @@ def test_a_minibatch_that_is_thrown_away_is_no_part_of_the_path() -> None:
         torch.testing.assert_close(factor, path[name], rtol=1e-9, atol=1e-15)
 
 
+def test_a_step_that_a_scaler_skips_is_no_part_of_the_path() -> None:
+    """As for an overflow in half precision, whose gradient is infinite or no number."""
+    anchored = anchored_model("si")
+    batch = batch_of(rows := short_sequences(2, seed=1))
+    anchored.begin(rows)
+    optimizer = torch.optim.SGD(anchored.workspace.parameters().values(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+    for factor in (1.0, torch.inf, 1.0):
+        before = anchored.states["si"]["path"]
+        loss = anchored.loss(batch, lambda model, batch: factor * model(**batch).loss)  # noqa: B023
+        scaler.scale(loss).backward()
+        with anchored.step():
+            scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        after = anchored.states["si"]["path"]
+        moved = [not torch.equal(after[name], path) for name, path in before.items()]
+        assert any(moved) == (factor == 1.0)
+        assert all(bool(path.isfinite().all()) for path in after.values())
+
+
 def grad_of(factor: Tensor) -> Tensor:
     assert factor.grad is not None
     return factor.grad
