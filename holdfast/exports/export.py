@@ -70,7 +70,7 @@ def export(
         if repository is not None:
             check_known_base(recorded)
     try:
-        with atomic_directory(out) as folder, recorded.standing():
+        with atomic_directory(out) as folder, recorded.unchanged():
             wanted = None
             if checked:
                 try:

@@ -127,12 +127,12 @@ class Recorded:
     def learner(self, commit: Commit) -> Learner:
         """Restore the learner from a commit that :meth:`boundary` returned."""
         learner = Learner(self.config, self.backbone())
-        with self.standing():
+        with self.unchanged():
             restore_learner(Store(self.directory), learner, commit)
         return learner
 
     @contextmanager
-    def standing(self) -> Iterator[None]:
+    def unchanged(self) -> Iterator[None]:
         """Guard a block that reads a commit's files, which a run still in progress may remove.
 
         If the run has committed since, a HoldfastError of the block becomes one that says so.

@@ -1,6 +1,6 @@
 """Cells, and what all executors of them share: messages, the progress of a cell, the loop.
 
-A worker reports its progress in messages, JSON objects with their kind in ``told``:
+A worker reports its progress in messages, JSON objects with their ``kind``:
 
 - ``begins``; ``opened``, with the committed horizon; ``task``, with its number; ``event``, a text;
 - ``finished``: the error or None, and whether the worker is sound;
@@ -150,7 +150,7 @@ class Job:
 
     def hears(self, message: Message, watch: Watch) -> None:
         """Process a message of its worker; the last one sets the outcome, unless it retries."""
-        kind = message["told"]
+        kind = message["kind"]
         if kind == "begins":
             watch.started(self.cell)
         elif kind == "opened":
@@ -202,7 +202,7 @@ def run_cells(
                 running.append(job)
             for job, message in executor.messages():
                 job.hears(message, watch)
-                if message["told"] not in LAST:
+                if message["kind"] not in LAST:
                     continue
                 running.remove(job)
                 if job.outcome is None:

@@ -76,7 +76,7 @@ class LocalExecutor:
             if worker is None or job is None:
                 continue
             for message in worker.hear():
-                if message["told"] in LAST:
+                if message["kind"] in LAST:
                     place.job, place.worker = None, worker if worker.sound else None
                 yield job, message if worker.heard else self._never_began(place, message)
             place.failures = 0 if worker.heard else place.failures
@@ -85,7 +85,7 @@ class LocalExecutor:
         """The message for a worker that died while loading its libraries: its cell begins again."""
         place.failures += 1
         if place.failures <= RETRIES:
-            return {"told": "again"}
+            return {"kind": "again"}
         self._places.remove(place)
         if not self._places:
             raise HoldfastError(
@@ -93,7 +93,7 @@ class LocalExecutor:
                 f"{lost['words'] or 'nothing'}; see what holdfast doctor says"
             )
         return {
-            "told": "again",
+            "kind": "again",
             "text": f"one worker fewer: it dies before it is ready ({lost['how']})",
         }
 

@@ -84,7 +84,7 @@ class RayExecutor:
         ready, _ = self._ray.wait(list(self._running), timeout=LOOK, fetch_local=False)
         for generator in ready:
             job, message = self._running[generator], self._next(generator)
-            if message["told"] in LAST:
+            if message["kind"] in LAST:
                 del self._running[generator]
             yield job, message
 
@@ -93,10 +93,10 @@ class RayExecutor:
             message: Message = self._ray.get(next(generator))
         except self._ray.exceptions.RayTaskError as error:  # `learn` raised, or no holdfast
             cause = " ".join(str(error.cause).split())
-            return {"told": "finished", "error": cause}
+            return {"kind": "finished", "error": cause}
         except (self._ray.exceptions.RayError, StopIteration) as error:  # its text is a page long
             name = type(error).__name__
-            return {"told": "lost", "how": _LOST.get(name, name), "words": ""}
+            return {"kind": "lost", "how": _LOST.get(name, name), "words": ""}
         return message
 
     def end(self) -> None:
@@ -108,7 +108,7 @@ def learn(order: Mapping[str, Any], environment: Mapping[str, str], mark: str) -
     """Advance a cell by a worker process on this node; yield the worker's messages. Run by Ray."""
     error = unseen(order, mark)
     if error is not None:
-        yield {"told": "finished", "error": error}
+        yield {"kind": "finished", "error": error}
         return
     # Ray may have assigned another GPU to this process than for the previous cell.
     devices = os.environ.get("CUDA_VISIBLE_DEVICES", "")
@@ -119,7 +119,7 @@ def learn(order: Mapping[str, Any], environment: Mapping[str, str], mark: str) -
     while kind not in LAST:
         wait([worker.channel], LOOK)
         for message in worker.hear():
-            kind = message["told"]
+            kind = message["kind"]
             yield message
     if worker.sound:
         _idle_workers[key] = worker

@@ -163,8 +163,8 @@ class SlurmExecutor:
             file = self._file(job)
             since: list[dict[str, Any]] = []  # the messages from the last submission on
             for message in file.new():
-                since = [message] if message["told"] == "submitted" else [*since, message]
-            kinds = {message["told"] for message in since}
+                since = [message] if message["kind"] == "submitted" else [*since, message]
+            kinds = {message["kind"] for message in since}
             if "submitted" in kinds and "finished" not in kinds:
                 latest[job] = since
                 self._submitted[job] = since[0]["job"], file
@@ -176,7 +176,7 @@ class SlurmExecutor:
                 continue
             self._watch.event(job.cell, f"its job {job_id} of an earlier call goes on")
             for message in since:  # tasks learned before are counted already
-                job.hears(message, self._watch if message["told"] == "begins" else Watch())
+                job.hears(message, self._watch if message["kind"] == "begins" else Watch())
         return [*self._submitted]
 
     def start(self, due: list[Job]) -> list[Job]:
@@ -220,12 +220,12 @@ class SlurmExecutor:
             if living is not None and job_id not in living:
                 messages.append(self._ending(job_id))
             for message in messages:
-                if message["told"] == "finished":  # it may just have been queued again
+                if message["kind"] == "finished":  # it may just have been queued again
                     _output("scancel", "--state=PENDING", job_id)
-                if message["told"] in LAST:
+                if message["kind"] in LAST:
                     del self._submitted[job]
                 yield job, message
-                if message["told"] in LAST:
+                if message["kind"] in LAST:
                     break
 
     def end(self) -> None:
@@ -272,16 +272,16 @@ class SlurmExecutor:
         answer = _output("sacct", "--jobs", job_id, "--noheader", "--parsable2", "--format=State")
         state = (answer or "").partition("\n")[0]
         if state.startswith("PREEMPTED"):  # by a cluster that does not queue such jobs again
-            return {"told": "again", "text": "preempted; submitted again, goes on where it stood"}
+            return {"kind": "again", "text": "preempted; submitted again, goes on where it stood"}
         how = f"job {job_id} ended{f' as {state}' if state else ''}"
         if state.startswith("CANCELLED"):
-            return {"told": "finished", "error": f"its {how}"}
+            return {"kind": "finished", "error": f"its {how}"}
         log = self._folder / f"{job_id}_0_log.out"
         words = ""
         if log.is_file():
             with log.open("rb") as file:
                 words = last_words(file)
-        return {"told": "lost", "how": how, "words": words}
+        return {"kind": "lost", "how": how, "words": words}
 
     def _file(self, job: Job) -> Messages:
         return Messages(self._folder / f"{job.cell.key}-{job.cell.horizon}.jsonl")
@@ -305,7 +305,7 @@ class Messages:
 
     def tell(self, kind: str, **values: Any) -> None:
         """Add a message; HoldfastError when the file cannot be written."""
-        append(self._path, json.dumps({"told": kind, **values}) + "\n")
+        append(self._path, json.dumps({"kind": kind, **values}) + "\n")
 
     def new(self) -> list[dict[str, Any]]:
         """The messages added since the last call."""

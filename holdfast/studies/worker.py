@@ -83,7 +83,7 @@ class WorkerProcess:
                 self.heard = True
         except (EOFError, OSError):
             gone = True
-        if messages and messages[-1]["told"] == "finished":
+        if messages and messages[-1]["kind"] == "finished":
             self.sound = messages[-1]["sound"]
             if self.sound:
                 os.ftruncate(self._output.fileno(), 0)  # the last words are of the latest cell
@@ -104,7 +104,7 @@ class WorkerProcess:
             code = self._process.wait()
         with self._output as file:
             words = last_words(file)
-        return {"told": "lost", "how": manner(code), "words": words}
+        return {"kind": "lost", "how": manner(code), "words": words}
 
 
 def last_words(file: BinaryIO) -> str:
@@ -121,7 +121,7 @@ def main() -> None:
     Thread(target=_listen, args=(channel, orders), daemon=True).start()
 
     def tell(kind: str, **values: Any) -> None:
-        channel.send_bytes(json.dumps({"told": kind, **values}).encode())
+        channel.send_bytes(json.dumps({"kind": kind, **values}).encode())
 
     import torch
 

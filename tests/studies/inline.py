@@ -36,15 +36,15 @@ class Inline:
 
     def messages(self) -> Iterator[tuple[Job, Message]]:
         for job in reversed(self._due):
-            yield job, {"told": "begins"}
+            yield job, {"kind": "begins"}
             error = self._fails(job.cell)
             if error is None:
                 try:
                     for task in self._tasks(job):
-                        yield job, {"told": "task", "task": task}
+                        yield job, {"kind": "task", "task": task}
                 except HoldfastError as mistake:
                     error = str(mistake)
-            yield job, {"told": "finished", "error": error}
+            yield job, {"kind": "finished", "error": error}
 
     def _tasks(self, job: Job) -> Iterator[int]:
         trajectory = Trajectory(job.cell.config, job.directory)

@@ -16,7 +16,7 @@ def test_a_node_that_does_not_see_the_store_learns_nothing(tmp_path: Path) -> No
     (tmp_path / ".store").write_text("another")
     order = {"config": {}, "horizon": 1, "directory": str(tmp_path / "cell")}
     (message,) = learn(order, {}, "this")
-    assert message["told"] == "finished"
+    assert message["kind"] == "finished"
     assert message["error"] == (
         f"node {socket.gethostname()} does not see {tmp_path}; put the store where all nodes see "
         "it (--store)"

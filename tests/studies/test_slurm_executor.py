@@ -69,7 +69,7 @@ class Slurm:
     def job_tells(self, messages: Path, kind: str, **values: object) -> None:
         """Let a job tell this before squeue answers the next time."""
         with (self.place / "squeue-first").open("a") as file:
-            file.write(f"echo '{json.dumps({'told': kind, **values})}' >> {messages}\n")
+            file.write(f"echo '{json.dumps({'kind': kind, **values})}' >> {messages}\n")
 
     def job_finishes(self, messages: Path) -> None:
         self.job_tells(messages, "finished", error=None)
@@ -289,13 +289,13 @@ def test_a_job_of_an_earlier_call_goes_on(lives, has_outcome, slurm, learn, cell
     plain, jobs = cell(), tmp_path / "jobs"
     jobs.mkdir()
     earlier = [
-        {"told": "submitted", "job": "4_0"},
-        {"told": "finished", "error": "another time"},
-        {"told": "submitted", "job": "5_1"},
-        {"told": "begins"},
-        {"told": "opened", "horizon": 1},
-        {"told": "task", "task": 2},
-        *([{"told": "finished", "error": "its node is full"}] if has_outcome else []),
+        {"kind": "submitted", "job": "4_0"},
+        {"kind": "finished", "error": "another time"},
+        {"kind": "submitted", "job": "5_1"},
+        {"kind": "begins"},
+        {"kind": "opened", "horizon": 1},
+        {"kind": "task", "task": 2},
+        *([{"kind": "finished", "error": "its node is full"}] if has_outcome else []),
     ]
     path = messages_of(jobs, plain)
     path.write_text("".join(json.dumps(message) + "\n" for message in earlier))

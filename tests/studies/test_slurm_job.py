@@ -29,7 +29,7 @@ def job(cell, tmp_path) -> Callable[..., AdvanceCell]:
 
 def told_in(place: Path) -> list[tuple[str, object]]:
     lines = [json.loads(line) for line in (place / "told.jsonl").read_text().splitlines()]
-    return [(line.pop("told"), line) for line in lines]
+    return [(line.pop("kind"), line) for line in lines]
 
 
 def test_a_job_tells_what_a_worker_tells(cell, job, tmp_path):
@@ -87,9 +87,9 @@ def test_messages_that_a_killed_job_left_half_are_passed_over(tmp_path):
     assert messages.new() == []
     messages.tell("task", task=1)
     with path.open("ab") as file:
-        file.write(b'{"told": "task", "ta')
-    assert messages.new() == [{"told": "task", "task": 1}]
+        file.write(b'{"kind": "task", "ta')
+    assert messages.new() == [{"kind": "task", "task": 1}]
     messages.tell("begins")  # spoiled by what stands before it
     messages.tell("opened", horizon=1)
-    assert messages.new() == [{"told": "opened", "horizon": 1}]
+    assert messages.new() == [{"kind": "opened", "horizon": 1}]
     assert messages.new() == []
