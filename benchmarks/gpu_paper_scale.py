@@ -29,7 +29,7 @@ from holdfast.backbone.model import Backbone
 from holdfast.evaluation import recall as recall_module
 from holdfast.evaluation.recall import Recall, follow
 from holdfast.learning.config import RunConfig
-from holdfast.learning.learner import Learner, Lesson, Sequences
+from holdfast.learning.learner import Learner, Sequences, TaskData
 from holdfast.learning.progress import Progress
 from holdfast.learning.task import learn_task
 from holdfast.streams import Stream
@@ -92,8 +92,8 @@ def a_task(learner: Learner, stream: Stream, sizes: dict[str, int]) -> Watch:
     watch = Watch()
     learner.backbone.stop_tokens = frozenset({NO_TOKEN})
     for task, count in zip(stream.tasks, (batch, 2 * batch), strict=False):
-        learn_task(learner, Lesson(learner.encode(task)[:count]), Progress())
-    third = Lesson(learner.encode(stream.tasks[2]))
+        learn_task(learner, TaskData(learner.encode(task)[:count]), Progress())
+    third = TaskData(learner.encode(stream.tasks[2]))
     with patch("holdfast.learning.task.Stopwatch", lambda: watch):
         report = learn_task(learner, third, Progress())
     assert {len(sequence) for sequence in report.replay} == {sizes["length"] + 1}

@@ -10,7 +10,7 @@ from benchmarks.record import Report, command
 from benchmarks.twins import FULL, METHODS, Loader, Twins, configuration, items
 from holdfast.anchors.base import Update, updates_since
 from holdfast.learning.config import RunConfig
-from holdfast.learning.learner import Lesson, Sequences
+from holdfast.learning.learner import Sequences, TaskData
 from holdfast.learning.progress import Progress, Stopwatch
 from holdfast.learning.task import open_task, optimise
 from reference import optimisation
@@ -33,7 +33,7 @@ class Steps:
         self.sequences = sequences
         learner = twins.learner
         self.task = learner.completed + 1
-        lesson = Lesson(sequences, past_items=learner.completed * len(sequences))
+        lesson = TaskData(sequences, past_items=learner.completed * len(sequences))
         self.past, start = open_task(learner, lesson, Stopwatch(), Progress())
         self.given: ReferenceTask = twins.reference_task(sequences, self.past.replay)
         self.updates: Callable[[], dict[str, Update]] = dict
@@ -51,7 +51,7 @@ class Steps:
     def engine(self) -> list[dict[str, float]]:
         """Take the steps; return the mean of every term of the objective, by epoch."""
         learner = self.twins.learner
-        lesson = Lesson(self.sequences)
+        lesson = TaskData(self.sequences)
         return optimise(learner, self.task, lesson, self.past, self.updates, Progress())
 
     def reference(self) -> list[dict[str, float]]:

@@ -10,7 +10,7 @@ import torch
 from holdfast.backbone.load import load_backbone
 from holdfast.backbone.model import Backbone
 from holdfast.learning.config import RunConfig
-from holdfast.learning.learner import Learner, Lesson, Sequences
+from holdfast.learning.learner import Learner, Sequences, TaskData
 from holdfast.learning.progress import Progress
 from holdfast.learning.task import TaskReport, learn_task
 from holdfast.streams import Stream, symbol_qa
@@ -52,7 +52,7 @@ class Twins:
 
     def engine_learns(self, sequences: Sequences) -> TaskReport:
         """Let the engine learn its next task, without evaluating it."""
-        return learn_task(self.learner, Lesson(sequences), Progress())
+        return learn_task(self.learner, TaskData(sequences), Progress())
 
     def reference_task(self, sequences: Sequences, replay: Sequences) -> ReferenceTask:
         """The reference's next task, with the engine's random draws."""

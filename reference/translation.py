@@ -76,7 +76,7 @@ def reference_task(
 ) -> ReferenceTask:
     """Task ``number`` for the reference: the engine's training data, in the engine's order.
 
-    replay, general: sequences sampled from the engine's previous model; prompts: as in ``Lesson``.
+    replay, general: sequences sampled from the engine's previous model; prompts: of ``TaskData``.
     """
     config = learner.config
     seed, size = config.seed, config.optim.batch_size

@@ -26,7 +26,7 @@ Sequences = list[list[int]]
 
 
 @dataclass(frozen=True)
-class Lesson:
+class TaskData:
     """The training data of one task.
 
     sequences: token ids, in task order; prompts: prompt length of each sequence in tokens, replay
@@ -40,7 +40,7 @@ class Lesson:
     stored: Sequences = field(default_factory=list)
 
     @property
-    def share(self) -> float:
+    def fraction(self) -> float:
         """The task's items as a fraction of all items learned, its own included; in (0, 1]."""
         return len(self.sequences) / (len(self.sequences) + self.past_items)
 
@@ -124,7 +124,7 @@ class Learner:
         text: str = self.backbone.tokenizer.decode(tokens, clean_up_tokenization_spaces=False)
         return self.template.as_paper(text)
 
-    def lesson(self, tasks: Sequence[Task]) -> Lesson:
+    def task_data(self, tasks: Sequence[Task]) -> TaskData:
         """The training data of the last task, learned after the others; with ``joint`` of all."""
         *earlier, task = tasks
         needs = [anchor.needs for _, anchor in self.anchors]
@@ -135,7 +135,7 @@ class Learner:
         prompts = [len(self.template.encode_prompt(item, tokenizer, seed)) for item in task.items]
         count = max((need.stored for need in needs), default=0)
         past_items = sum(len(each.items) for each in earlier)
-        return Lesson(self.encode(task), prompts, past_items, self._stored(earlier, count))
+        return TaskData(self.encode(task), prompts, past_items, self._stored(earlier, count))
 
     def _stored(self, earlier: Sequence[Task], count: int) -> Sequences:
         """Draw ``count`` items of earlier tasks uniformly, by lowest random key; encode them."""
@@ -165,18 +165,18 @@ class Learner:
             context=backbone.positions,
         )
 
-    def sequence_gradient(self, lesson: Lesson, index: int) -> Tree:
+    def sequence_gradient(self, data: TaskData, index: int) -> Tree:
         """The gradient of the mean cross-entropy of sequence ``index``, without dropout.
 
         The mean is over the tokens that training has a loss on: all, or the answer's.
         """
-        batch = collate([lesson.sequences[index]], self.backbone.device)
+        batch = collate([data.sequences[index]], self.backbone.device)
         with self.backbone.learning():
             passed = self.backbone.forward_pass(batch)
             (projection,) = passed.projections
             weights = None
             if self.learns_answers_alone:
-                weights = projection.only(lesson.is_answer()[index])
+                weights = projection.only(data.is_answer()[index])
             return passed.gradient(projection.mean(token_cross_entropy, weights))
 
     def curvature_on(

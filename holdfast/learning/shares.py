@@ -30,7 +30,7 @@ from holdfast.anchors.kfac import quadratic_form
 from holdfast.anchors.pairs import paired_changes
 from holdfast.backbone.projection import Projection
 from holdfast.core.errors import HoldfastError
-from holdfast.learning.learner import Learner, Lesson
+from holdfast.learning.learner import Learner, TaskData
 from holdfast.learning.progress import Progress, Stopwatch
 from holdfast.learning.recorded import Recorded
 from holdfast.learning.stream import fitting
@@ -65,7 +65,7 @@ class _Probes:
     of the model before the change.
     """
 
-    lesson: Lesson
+    data: TaskData
     weights: Tensor
     teacher: Tensor
 
@@ -82,14 +82,14 @@ def shares(recorded: Recorded, items: int, report: Report) -> list[ShareOfChange
     learned = [item for task in stream.tasks[:done] for item in task.items]
     chosen = random.Random(0).sample(learned, min(items, len(learned)))
     before, student = (recorded.learner(recorded.last) for _ in range(2))
-    probes = {"answers": before.lesson([Task("probes", tuple(chosen))])}
+    probes = {"answers": before.task_data([Task("probes", tuple(chosen))])}
     general = recorded.config.sampling.general
     if general:
         untouched = recorded.learner(recorded.boundary(0))
         if text := first_general_text(untouched, general):
-            probes["text"] = Lesson(text[:items])
+            probes["text"] = TaskData(text[:items])
 
-    rows, forms = shares_of(before, student, before.lesson(stream.tasks), probes, report)
+    rows, forms = shares_of(before, student, before.task_data(stream.tasks), probes, report)
     if "text" in probes:
         whole = len(learned) + general
         for row in rows:
@@ -101,14 +101,18 @@ def shares(recorded: Recorded, items: int, report: Report) -> list[ShareOfChange
 
 
 def shares_of(
-    before: Learner, student: Learner, lesson: Lesson, probes: Mapping[str, Lesson], report: Report
+    before: Learner,
+    student: Learner,
+    data: TaskData,
+    probes: Mapping[str, TaskData],
+    report: Report,
 ) -> tuple[list[ShareOfChange], dict[str, float]]:
-    """Let the student learn a lesson; return the rows on all probes, and each anchor's form.
+    """Let the student learn a task; return the rows on all probes, and each anchor's form.
 
-    before: a learner in the same state as the student, which does not learn the lesson.
+    before: a learner in the same state as the student, which does not learn the task.
     """
-    trained = learn_task(student, lesson, _Reporting(report)).factors
-    _, start = open_task(before, lesson, Stopwatch(), Progress())
+    trained = learn_task(student, data, _Reporting(report)).factors
+    _, start = open_task(before, data, Stopwatch(), Progress())
     since = updates_since(start.parameters, before.workspace)
     forms = {}
     with torch.no_grad(), before.workspace.at(trained):
@@ -153,7 +157,7 @@ class _Change:
         self,
         learner: Learner,
         updates: Mapping[str, Update],
-        lessons: Mapping[str, Lesson],
+        probes: Mapping[str, TaskData],
         report: Report,
     ) -> None:
         self._learner, self._updates, self._report = learner, updates, report
@@ -164,7 +168,7 @@ class _Change:
         learner.backbone.model.to(torch.promote_types(learner.backbone.dtype, torch.float32))
         learner.workspace.set_dense(self._before)
         self._temperature = learner.config.curvature.temperature
-        self._probes = {name: self._probes_of(lesson) for name, lesson in lessons.items()}
+        self._probes = {name: self._probes_of(data) for name, data in probes.items()}
 
     def rows(self) -> list[ShareOfChange]:
         rows: dict[str, dict[str, float]] = defaultdict(dict)
@@ -180,12 +184,12 @@ class _Change:
                 rows[what][column] = value
         return [ShareOfChange(what, values) for what, values in rows.items()]
 
-    def _probes_of(self, lesson: Lesson) -> _Probes:
-        states = states_of(self._learner.backbone, lesson.sequences).states
+    def _probes_of(self, data: TaskData) -> _Probes:
+        states = states_of(self._learner.backbone, data.sequences).states
         weights = torch.ones(len(states), dtype=torch.float64)
-        if lesson.prompts:
-            weights[~torch.cat(lesson.is_answer())] = self._learner.config.curvature.questions
-        return _Probes(lesson, weights.to(states.device), states)
+        if data.prompts:
+            weights[~torch.cat(data.is_answer())] = self._learner.config.curvature.questions
+        return _Probes(data, weights.to(states.device), states)
 
     @contextmanager
     def _changed(self, part: float) -> Iterator[None]:
@@ -205,7 +209,7 @@ class _Change:
     @torch.no_grad()
     def _divergence(self, probes: _Probes, part: float, tell: Tell) -> float:
         """tau^2 KL per token under the fraction ``part`` of the change."""
-        backbone, sequences = self._learner.backbone, probes.lesson.sequences
+        backbone, sequences = self._learner.backbone, probes.data.sequences
         with self._changed(part):
             states = states_of(backbone, sequences).states
         targets = torch.tensor([token for sequence in sequences for token in sequence[1:]])
@@ -222,7 +226,7 @@ class _Change:
 
     def _paired(self, probes: _Probes, tell: Tell) -> dict[str, float]:
         """For three groupings of maps, the sum over groups of 1/2 mean((sum of g^T dW x)^2)."""
-        sequences, prompts = probes.lesson.sequences, probes.lesson.prompts
+        sequences, prompts = probes.data.sequences, probes.data.prompts
         layers: dict[str, list[str]] = defaultdict(list)
         for name in self._updates:
             layers[_layer_of(name)].append(name)
@@ -252,8 +256,8 @@ class _Change:
         return {what: total / positions for what, total in totals.items()}
 
     def _kronecker(self, probes: _Probes) -> float:
-        lesson = probes.lesson
-        curvature = self._learner.curvature_on(lesson.sequences, "shares", lesson.prompts)
+        data = probes.data
+        curvature = self._learner.curvature_on(data.sequences, "shares", data.prompts)
         return float(quadratic_form(self._updates, curvature))
 
 

@@ -19,7 +19,7 @@ from holdfast.anchors.general import refuse_no_text
 from holdfast.core.errors import HoldfastError
 from holdfast.core.processes import broadcast_
 from holdfast.learning.config import Optimisation
-from holdfast.learning.learner import Learner, Lesson, Sequences
+from holdfast.learning.learner import Learner, Sequences, TaskData
 from holdfast.learning.progress import OptimiserStep, Progress, Stopwatch
 from holdfast.learning.teacher import (
     Past,
@@ -49,27 +49,27 @@ class TaskReport:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
-def learn_task(learner: Learner, lesson: Lesson, progress: Progress) -> TaskReport:
+def learn_task(learner: Learner, data: TaskData, progress: Progress) -> TaskReport:
     """Learn the next task; HoldfastError if losses, curvature or a state are not finite."""
-    task, sequences = learner.completed + 1, lesson.sequences
+    task, sequences = learner.completed + 1, data.sequences
     workspace, allocation = learner.workspace, learner.allocation
     watch = Stopwatch()
 
-    past, start = open_task(learner, lesson, watch, progress)
+    past, start = open_task(learner, data, watch, progress)
     updates = updates_since(start.parameters, workspace) if learner.needs("updates") else dict
     for name, anchor in learner.anchors:
         learner.states[name] = anchor.begin(learner.states[name], start)
 
     with watch.phase("training"):
-        epochs = optimise(learner, task, lesson, past, updates, progress)
+        epochs = optimise(learner, task, data, past, updates, progress)
 
     with watch.phase("boundary"):
         trained = workspace.copied()
-        gradient = partial(learner.sequence_gradient, lesson)
+        gradient = partial(learner.sequence_gradient, data)
         curvature = cache(
-            partial(_finite_curvature, learner, task, sequences, "own curvature", lesson.prompts)
+            partial(_finite_curvature, learner, task, sequences, "own curvature", data.prompts)
         )
-        positions = partial(learner.positions_on, sequences, "own positions", lesson.prompts)
+        positions = partial(learner.positions_on, sequences, "own positions", data.prompts)
         end = TaskEnd(task, trained, len(sequences), gradient, curvature, updates(), positions)
         for name, anchor in learner.anchors:
             learner.states[name] = anchor.end(learner.states[name], end)
@@ -86,7 +86,7 @@ def learn_task(learner: Learner, lesson: Lesson, progress: Progress) -> TaskRepo
 def optimise(
     learner: Learner,
     task: int,
-    lesson: Lesson,
+    data: TaskData,
     past: Past,
     updates: Callable[[], dict[str, Update]],
     progress: Progress,
@@ -99,12 +99,12 @@ def optimise(
     Raises HoldfastError, naming the epoch, when a term or the factors are not finite.
     """
     settings = learner.config.optim
-    count = len(lesson.sequences)
+    count = len(data.sequences)
     least, most = settings.epochs_of(count), settings.most_epochs_of(count)
     in_epoch = settings.steps_in_epoch(count)
     parameters = learner.workspace.parameters()
     optimizer = TaskOptimizer(parameters.values(), settings, least * in_epoch)
-    trainer = TaskTrainer(learner, task, lesson, past, updates, optimizer)
+    trainer = TaskTrainer(learner, task, data, past, updates, optimizer)
     epochs: list[dict[str, float]] = []
     taken = 0
 
@@ -155,14 +155,14 @@ def _acquired(settings: Optimisation, epoch: Mapping[str, float]) -> bool:
 
 
 def open_task(
-    learner: Learner, lesson: Lesson, watch: Stopwatch, progress: Progress
+    learner: Learner, data: TaskData, watch: Stopwatch, progress: Progress
 ) -> tuple[Past, TaskStart]:
     """Ask the previous model, then let the allocation rule begin the next task.
 
     Returns its outputs, and what anchors get at the beginning of the task.
     """
     task, workspace = learner.completed + 1, learner.workspace
-    past = ask_previous_model(learner, task, lesson, watch, progress)
+    past = ask_previous_model(learner, task, data, watch, progress)
     opening = Opening(task, learner.config.seed)
     learner.allocation_state = learner.allocation.begin(
         learner.allocation_state, workspace, opening
@@ -171,8 +171,8 @@ def open_task(
     return past, TaskStart(
         task,
         workspace.copied(),
-        items=len(lesson.sequences),
-        past_items=lesson.past_items,
+        items=len(data.sequences),
+        past_items=data.past_items,
         curvature=past.curvature,
         general=learner.config.sampling.general,
         positions=positions if past.general else None,
@@ -181,10 +181,10 @@ def open_task(
 
 
 def ask_previous_model(
-    learner: Learner, task: int, lesson: Lesson, watch: Stopwatch, progress: Progress
+    learner: Learner, task: int, data: TaskData, watch: Stopwatch, progress: Progress
 ) -> Past:
     """Sample the previous model, take its curvature and states; for task 1 only general text."""
-    replay = lesson.stored
+    replay = data.stored
     curvature = replay_states = current_states = None
     prior = learner.needs("prior_curvature")
     with watch.phase("sampling"):
@@ -204,7 +204,7 @@ def ask_previous_model(
             if replay and learner.replay is not None:
                 replay_states = states_of(learner.backbone, replay)
             if learner.needs("teacher"):
-                current_states = states_of(learner.backbone, lesson.sequences)
+                current_states = states_of(learner.backbone, data.sequences)
     return Past(replay, general, replay_states, current_states, curvature)
 
 

@@ -18,7 +18,7 @@ from holdfast.backbone.projection import TokenLogits, token_cross_entropy
 from holdfast.backbone.sequences import Batch, BatchShard, TokenStates, collate
 from holdfast.core.seeding import derive, generator
 from holdfast.learning.config import Optimisation
-from holdfast.learning.learner import Learner, Lesson, Sequences
+from holdfast.learning.learner import Learner, Sequences, TaskData
 from holdfast.learning.teacher import Past
 
 
@@ -81,7 +81,7 @@ def replay_minibatches(
         yield [index for _ in range(at_once) for index in next(endless)]
 
 
-def weights_of(learner: Learner, task: int, lesson: Lesson, past: Past) -> Weights:
+def weights_of(learner: Learner, task: int, data: TaskData, past: Past) -> Weights:
     """The weights of a task's tokens and replay loss; for the first task 1 and 0.
 
     Source: eq. app-fit; ``balance`` is not from the paper.
@@ -93,10 +93,10 @@ def weights_of(learner: Learner, task: int, lesson: Lesson, past: Past) -> Weigh
     replay = 0.0
     questions = balance.questions or 1.0
     if learner.replay is not None and past.replay_states is not None:
-        questions = lesson.share if balance.share else 1 - learner.replay.weight
-        replay = 1 - lesson.share if balance.share else learner.replay.weight
+        questions = data.fraction if balance.share else 1 - learner.replay.weight
+        replay = 1 - data.fraction if balance.share else learner.replay.weight
     elif balance.share:
-        questions = min(questions, lesson.share)
+        questions = min(questions, data.fraction)
     return Weights(questions, balance.answers or questions, replay, answers_alone=alone)
 
 
@@ -146,14 +146,14 @@ class TaskTrainer:
         self,
         learner: Learner,
         task: int,
-        lesson: Lesson,
+        data: TaskData,
         past: Past,
         updates: Callable[[], dict[str, Update]],
         optimizer: TaskOptimizer,
     ) -> None:
         self._learner = learner
         self._task = task
-        self._sources = {"current": Source(lesson.sequences, past.current_states)}
+        self._sources = {"current": Source(data.sequences, past.current_states)}
         if learner.replay is not None and past.replay_states is not None:
             at_once = learner.replay.minibatches_per_step
             self._sources["replay"] = Source(past.replay, past.replay_states, at_once)
@@ -161,11 +161,11 @@ class TaskTrainer:
             self._sources["general"] = Source(
                 text.sequences, text.states, text.minibatches_per_step
             )
-        self._weights = weights_of(learner, task, lesson, past)
+        self._weights = weights_of(learner, task, data, past)
         settings = learner.config
         masked = (settings.balance.answers, settings.optim.acquired) != (None, None)
         masked = masked or self._weights.answers_alone
-        self._is_answer = lesson.is_answer() if masked else None
+        self._is_answer = data.is_answer() if masked else None
         self._updates = updates
         self._optimizer = optimizer
         self._steps_are_seen = learner.needs("fit_gradient")

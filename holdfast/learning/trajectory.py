@@ -221,8 +221,8 @@ class Trajectory:
                 unseen = recall.task(task)
             matrix = matrix.with_entry(number - 1, number, unseen.entry)
         progress.task_begun(number, target)
-        lesson = learner.lesson(self.stream.tasks[:number])
-        report = learn_task(learner, lesson, progress)
+        data = learner.task_data(self.stream.tasks[:number])
+        report = learn_task(learner, data, progress)
         with watch.phase("commit"):
             changes = changes_of(learner, report, self._commit)
         with ThreadPoolExecutor(max_workers=1) as executor:

@@ -15,7 +15,7 @@ from holdfast.backbone.projection import Projection
 from holdfast.backbone.sequences import Batch, TokenStates, collate
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.config import RunConfig
-from holdfast.learning.learner import Learner, Lesson
+from holdfast.learning.learner import Learner, TaskData
 from holdfast.learning.progress import Progress
 from holdfast.learning.task import learn_task
 from tests.tiny import exact_backbone, short_sequences
@@ -34,7 +34,7 @@ def learner_of(method: str = "general_merge", **sections: Any) -> Learner:
 
 
 def learn(learner: Learner, *, seed: int = 0) -> Any:
-    lesson = Lesson(short_sequences(4, seed=seed), past_items=4 * learner.completed)
+    lesson = TaskData(short_sequences(4, seed=seed), past_items=4 * learner.completed)
     return learn_task(learner, lesson, Progress())
 
 

@@ -11,7 +11,7 @@ import torch
 
 from holdfast.backbone.model import Backbone
 from holdfast.learning.config import RunConfig
-from holdfast.learning.learner import Learner, Lesson
+from holdfast.learning.learner import Learner, TaskData
 from holdfast.learning.progress import Progress
 from holdfast.learning.task import learn_task
 from tests.tiny import byte_tokenizer, flat, short_sequences, tiny_llama
@@ -56,7 +56,7 @@ def test_a_teacher_costs_its_hidden_states(rule: str, monkeypatch: pytest.Monkey
     }
     learner = Learner(RunConfig.of(values), backbone)
     sequences = short_sequences(ITEMS, first=backbone.seed_token)
-    learn_task(learner, Lesson(sequences), Progress())
+    learn_task(learner, TaskData(sequences), Progress())
 
     def forbidden(*_: Any, **__: Any) -> None:
         raise AssertionError("a copy of the model")
@@ -69,7 +69,7 @@ def test_a_teacher_costs_its_hidden_states(rule: str, monkeypatch: pytest.Monkey
     with monkeypatch.context() as patch:
         patch.setattr(copy, "deepcopy", forbidden)
         patch.setattr(torch.nn.Module, "__deepcopy__", forbidden, raising=False)
-        learn_task(learner, Lesson(sequences), census)
+        learn_task(learner, TaskData(sequences), census)
     assert census.most > before
     assert census.most - before < bound
     # The bound is a real one: a copy of the model would not fit.

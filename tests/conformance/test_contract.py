@@ -16,7 +16,7 @@ from holdfast.allocation.base import Opening
 from holdfast.backbone.sequences import pad_right
 from holdfast.learning import training
 from holdfast.learning.config import RunConfig
-from holdfast.learning.learner import Learner, Lesson
+from holdfast.learning.learner import Learner, TaskData
 from holdfast.learning.method import known_allocations, known_anchors
 from holdfast.learning.progress import Progress
 from holdfast.learning.task import TaskReport, learn_task
@@ -62,7 +62,7 @@ def sequences_of(learner: Learner, task: int) -> list[list[int]]:
 def learn(learner: Learner) -> TaskReport:
     past_items = ITEMS * learner.completed
     sequences = sequences_of(learner, learner.completed + 1)
-    return learn_task(learner, Lesson(sequences, past_items=past_items), Progress())
+    return learn_task(learner, TaskData(sequences, past_items=past_items), Progress())
 
 
 def global_states() -> list[Any]:

@@ -13,7 +13,7 @@ from holdfast.allocation.osrm import SequentialOSRM, quiet_directions
 from holdfast.backbone.projection import Projection
 from holdfast.core.seeding import generator
 from holdfast.learning.config import RunConfig
-from holdfast.learning.learner import Learner, Lesson
+from holdfast.learning.learner import Learner, TaskData
 from holdfast.learning.progress import Progress
 from holdfast.learning.task import learn_task
 from reference.learner import run_task
@@ -63,7 +63,7 @@ def both_runs(
     for number in range(1, tasks + 1):
         sequences = short_sequences(ITEMS, seed=number, first=learner.backbone.seed_token)
         prompts = [len(sequence) // 2 for sequence in sequences]
-        lesson = Lesson(sequences, prompts, past_items=(number - 1) * ITEMS)
+        lesson = TaskData(sequences, prompts, past_items=(number - 1) * ITEMS)
         bases = isotropic_bases(learner)
         report = learn_task(learner, lesson, Progress())
         given = reference_task(learner, number, sequences, report.replay, report.general, prompts)

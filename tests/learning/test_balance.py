@@ -10,7 +10,7 @@ import torch
 from holdfast.core.errors import HoldfastError
 from holdfast.learning import learner as module
 from holdfast.learning.config import Optimisation, RunConfig
-from holdfast.learning.learner import Learner, Lesson
+from holdfast.learning.learner import Learner, TaskData
 from holdfast.learning.progress import OptimiserStep, Progress, Stopwatch
 from holdfast.learning.task import _acquired, ask_previous_model, learn_task
 from holdfast.learning.training import Weights, weights_of
@@ -31,9 +31,9 @@ def learner_of(method: str, **sections: Any) -> Learner:
     return Learner(RunConfig.of(values), exact_backbone())
 
 
-def lesson_of(learner: Learner, past_items: int = 0, seed: int = 1) -> Lesson:
+def lesson_of(learner: Learner, past_items: int = 0, seed: int = 1) -> TaskData:
     sequences = short_sequences(ITEMS, seed, first=learner.backbone.seed_token)
-    return Lesson(sequences, [len(sequence) - 2 for sequence in sequences], past_items)
+    return TaskData(sequences, [len(sequence) - 2 for sequence in sequences], past_items)
 
 
 class Watching(Progress):
@@ -175,7 +175,7 @@ def test_general_text_is_written_where_an_anchor_looks_at_it() -> None:
 def test_curvature_that_is_no_number_refuses_the_task() -> None:
     learner = learner_of("kfac_merge")
     learner.backbone.model.get_input_embeddings().weight.data[5] = float("nan")
-    lesson = Lesson([[5, 6, 7], [8, 9, 10]])
+    lesson = TaskData([[5, 6, 7], [8, 9, 10]])
     with pytest.raises(HoldfastError, match=r"task 1.*not finite, the task is not kept"):
         learn_task(learner, lesson, Progress())
     assert learner.completed == 0
@@ -208,7 +208,7 @@ def test_an_answer_begins_with_its_first_token() -> None:
     """One question with two answers: one of the first tokens is never given, all others are."""
     optim = {"acquired": 1.0, "max_steps": 60, "lr": 0.01}
     learner = learner_of("merge", lora={"rank": 8}, optim=optim)
-    lesson = Lesson([[5, 6, 7, 8], [5, 6, 9, 10]], [2, 2])
+    lesson = TaskData([[5, 6, 7, 8], [5, 6, 9, 10]], [2, 2])
     report = learn_task(learner, lesson, Progress())
     assert len(report.epochs) == 60
     assert report.epochs[-1]["acquired"] == 0.75

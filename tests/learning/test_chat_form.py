@@ -143,7 +143,7 @@ def test_the_loss_is_that_of_the_answers_alone(accumulated: bool) -> None:
     """Equal in float64 to transformers' own loss with every other label -100."""
     sections = {} if accumulated else {"balance": {"answers": 0.5}}
     learner = learner_of("vanilla", **sections)
-    lesson = learner.lesson([Task("one", ITEMS)])
+    lesson = learner.task_data([Task("one", ITEMS)])
     past = ask_previous_model(learner, 1, lesson, Stopwatch(), Progress())
     assert weights_of(learner, 1, lesson, past).answers_alone
     assert weights_of(learner, 2, lesson, past).answers == (1.0 if accumulated else 0.5)
@@ -222,7 +222,7 @@ def test_with_a_data_anchor_whole_sequences_are_written_and_learned() -> None:
             assert count <= stops
     first, third = draw(stops=1), draw(stops=3)
     assert all(any(long[: len(short)] == short for long in third) for short in first)
-    lesson = learner.lesson([Task("one", ITEMS), Task("two", ITEMS)])
+    lesson = learner.task_data([Task("one", ITEMS), Task("two", ITEMS)])
     past = ask_previous_model(learner, 2, lesson, Stopwatch(), Progress())
     ended = [sequence for sequence in past.replay if len(sequence) < 1 + settings.max_new_tokens]
     for sequence in ended:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from holdfast.learning.learner import Learner, Lesson
+from holdfast.learning.learner import Learner, TaskData
 from holdfast.learning.progress import Progress
 from holdfast.learning.task import learn_task
 from holdfast.streams import Item, Stream, Task
@@ -25,7 +25,7 @@ STREAM = Stream(
 
 def test_joint_training_learns_all_tasks_as_if_they_had_come_at_once() -> None:
     joint = learner_of("joint_merge")
-    lesson = joint.lesson(STREAM.tasks[:3])
+    lesson = joint.task_data(STREAM.tasks[:3])
     assert lesson.sequences == [
         sequence for task in STREAM.tasks[:3] for sequence in joint.encode(task)
     ]
@@ -42,7 +42,7 @@ def test_stored_items_are_of_earlier_tasks(capacity: int) -> None:
     learner = learner_of("stored", stored={"items": capacity})
     before: list[list[int]] = []
     for count in range(1, len(STREAM.tasks) + 1):
-        lesson = learner.lesson(STREAM.tasks[:count])
+        lesson = learner.task_data(STREAM.tasks[:count])
         past = [sequence for task in STREAM.tasks[: count - 1] for sequence in learner.encode(task)]
         newest = past[-ITEMS:]
         assert lesson.sequences == learner.encode(STREAM.tasks[count - 1])
@@ -51,7 +51,7 @@ def test_stored_items_are_of_earlier_tasks(capacity: int) -> None:
         assert all(sequence in past for sequence in lesson.stored)
         assert all(sequence in before or sequence in newest for sequence in lesson.stored)
         before = lesson.stored
-    assert learner.lesson(STREAM.tasks).stored == lesson.stored  # no draw is made twice
+    assert learner.task_data(STREAM.tasks).stored == lesson.stored  # no draw is made twice
 
 
 def test_every_item_has_the_same_chance_to_be_stored() -> None:
@@ -61,7 +61,7 @@ def test_every_item_has_the_same_chance_to_be_stored() -> None:
     learner = learner_of("stored", stored={"items": 2 * ITEMS})
     for seed in range(60):
         learner.config = learner.config.model_copy(update={"seed": seed})
-        for sequence in learner.lesson(tasks).stored:
+        for sequence in learner.task_data(tasks).stored:
             counts[tuple(sequence)] = counts.get(tuple(sequence), 0) + 1
     assert len(counts) == 4 * ITEMS
     assert min(counts.values()) > 10
@@ -74,14 +74,14 @@ def test_stored_items_are_learned_as_they_are() -> None:
     learned = {}
     for method, data in (("stored", {}), ("replay", {"loss": "cross_entropy"})):
         learner = learner_of(method, replay={"weight": 0.7, **data})
-        learn_task(learner, Lesson(first), Progress())
-        report = learn_with(learner, Lesson(second, past_items=ITEMS, stored=written))
+        learn_task(learner, TaskData(first), Progress())
+        report = learn_with(learner, TaskData(second, past_items=ITEMS, stored=written))
         assert report.replay == written
         learned[method] = flat(report.factors)
     assert torch.equal(learned["stored"], learned["replay"])
 
 
-def learn_with(learner: Learner, lesson: Lesson) -> Any:
+def learn_with(learner: Learner, lesson: TaskData) -> Any:
     """Learn a task; an anchor that writes finds the stored sequences written."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("holdfast.learning.task.replay_set", lambda *_, **__: lesson.stored)
@@ -91,7 +91,7 @@ def learn_with(learner: Learner, lesson: Lesson) -> Any:
 def test_which_items_of_a_task_are_stored_says_nothing_of_another_task() -> None:
     learner = learner_of("stored", stored={"items": 2 * ITEMS})
     *earlier, last = STREAM.tasks
-    stored = learner.lesson((*earlier, last)).stored
+    stored = learner.task_data((*earlier, last)).stored
     places = [
         [place for place, sequence in enumerate(learner.encode(task)) if sequence in stored]
         for task in earlier

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.config import RunConfig
-from holdfast.learning.learner import Learner, Lesson
+from holdfast.learning.learner import Learner, TaskData
 from holdfast.learning.progress import Progress
 from holdfast.learning.recorded import Recorded
 from holdfast.learning.shares import shares, shares_of
@@ -20,7 +20,7 @@ from holdfast.learning.trajectory import Trajectory
 from tests.tiny import exact_backbone, short_sequences
 
 TAU, QUESTIONS, RHO = 1.5, 0.25, 2.0
-PROBES = Lesson(short_sequences(5, seed=9), prompts=[1, 2, 1, 1, 2])
+PROBES = TaskData(short_sequences(5, seed=9), prompts=[1, 2, 1, 1, 2])
 
 
 def new_learner(method: str) -> Learner:
@@ -33,7 +33,7 @@ def new_learner(method: str) -> Learner:
         "pairs": {"positions": 7, "general": 0},
     }
     learner = Learner(RunConfig.of(values), exact_backbone())
-    learn_task(learner, Lesson(short_sequences(4, seed=1), [1] * 4), Progress())
+    learn_task(learner, TaskData(short_sequences(4, seed=1), [1] * 4), Progress())
     return learner
 
 
@@ -69,7 +69,7 @@ def whole_matrices(learner: Learner) -> dict[str, Tensor]:
 def test_every_row_is_the_plain_one(method: str) -> None:
     """Merged, and with a shared adapter, whose change begins where the last task left it."""
     before, student, untouched = (new_learner(method) for _ in range(3))
-    lesson = Lesson(short_sequences(4, seed=2), [1] * 4, past_items=4)
+    lesson = TaskData(short_sequences(4, seed=2), [1] * 4, past_items=4)
     rows, forms = shares_of(before, student, lesson, {"answers": PROBES}, lambda *_: None)
     values = {row.what: row.values["answers"] for row in rows}
 
