@@ -74,6 +74,7 @@ def test_answers_are_marked_unless_the_weights_give_them(chat_memory: Path) -> N
     ("fact", "question", "answer"),
     [
         ('Who said "Why?" first? Ada', 'Who said "Why?" first?', "Ada"),
+        ("Who asked Why? at first? Ada", "Who asked Why? at first?", "Ada"),
         ("What did he say? Really?", "What did he say?", "Really?"),
         ("Who is it?Ada = Bo", "Who is it?", "Ada = Bo"),
         (" The motto =  Why? ", "The motto", "Why?"),

@@ -108,15 +108,17 @@ def test_every_line_of_standard_input_is_a_question(
 ) -> None:
     """One answer a line; a bad line has an empty one, ends nothing, and is the status."""
 
-    def asked_by(*lines: str) -> Outcome:
+    def asked_by(*lines: str, option: str = "--taught-only") -> Outcome:
         monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
-        return holdfast("ask", two_lessons, "--taught-only")
+        return holdfast("ask", two_lessons, option)
 
     asked = asked_by(MONDAY[0][0], "", "a" * 600, TUESDAY[1][0], "Zebra?")
     assert asked.status == 2
     assert asked.out.split("\n") == ["Fenwick", "", "", "at ten", "", ""]
     assert asked_by("Zebra?", MONDAY[0][0]).status == 3
     assert asked_by(MONDAY[0][0], "").status == 0
+    marked = asked_by(f"\N{ZERO WIDTH NO-BREAK SPACE}{MONDAY[0][0]}", option="--json").out
+    assert json.loads(marked)["question"] == MONDAY[0][0]  # without the byte order mark
     assert "at most 512 are read" in asked.err and "it was not taught that" in asked.err
 
 

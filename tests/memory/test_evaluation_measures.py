@@ -11,6 +11,7 @@ from holdfast.backbone.model import Backbone
 from holdfast.core.errors import HoldfastError
 from holdfast.evaluation.text import lengths
 from holdfast.memory.answering import Answer
+from holdfast.memory.evaluation import stages
 from holdfast.memory.evaluation.drift import text_bits
 from holdfast.memory.evaluation.probes import (
     EverydayQuestion,
@@ -172,6 +173,17 @@ def test_untaught_questions_are_answered_as_before():
         "others_accepted": Measure(4, memory=0.25, weights=None, list=0.0),
         "others_taught_answer": Measure(4, memory=0.5, weights=0.5, list=0.25),
         "others_unchanged": Measure(4, memory=0.75, weights=0.5, list=1.0),
+    }
+
+
+def test_bits_change_by_a_share_of_those_before(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(stages, "kl_per_token", lambda *_: 0.25)
+    monkeypatch.setattr(stages, "bits_per_byte", lambda *_: (2.0, 3.0))
+    made = sides({"a": ("x", "model", "x", None, "y")})
+    assert stages.drift(made, ["a"], silent)[0] == {
+        "kl": Measure(1, weights=0.25),
+        "bits_per_byte": Measure(weights=3.0),
+        "bits_per_byte_change": Measure(weights=0.5),
     }
 
 

@@ -18,6 +18,7 @@ from holdfast.memory.documents import PROPOSALS
 from holdfast.memory.forgetting import Forgetting, forget, what_goes
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import CONSOLIDATION_LOCK, LearnedNeurons, write_record
+from holdfast.memory.states import cancel_lessons
 from holdfast.streams import Item, Stream, Task
 from tests.cli.conftest import refused
 from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY, Copied, Holdfast
@@ -91,10 +92,16 @@ def test_a_fact_of_several_lessons_and_a_waiting_one(
     assert memory.record.neurons == neurons  # which never saw it
 
 
-def test_a_fact_that_is_taught_again_meanwhile_is_not_lost(place: Path) -> None:
+@pytest.mark.parametrize("in_its_place", [False, True])
+def test_a_fact_that_is_taught_again_meanwhile_is_not_lost(place: Path, in_its_place: bool) -> None:
+    """Also in a batch with the name of one that was cancelled."""
+    if in_its_place:
+        Memory(place).write_facts([("Who rows?", "Una")])
     before = files_of(place)
 
     def teach(*_: object) -> None:
+        if in_its_place:
+            cancel_lessons(place)
         Memory(place).write_facts([(GONE, "nobody")])
         Memory(place).write_facts(WEDNESDAY)
 
@@ -175,7 +182,10 @@ def test_a_fact_of_two_lessons_is_answered_by_the_last(memory: Memory) -> None:
     quick_engine(memory)
     kept = MONDAY[1][0]
     memory.learn([(GONE, "Quill"), (kept, "in the sea")])
+    neurons = LearnedNeurons("neurons.safetensors", 3, 5, ())
+    write_record(memory.directory, replace(memory.record, neurons=neurons))
     forgetting = forget(memory, [GONE])
+    assert memory.record.neurons is None  # which had it too
     assert kept in {fact.question for fact in memory.missed()} and forgetting.others == 2
     missed = sum(fact.question in dict(MONDAY) for fact in memory.missed())
     assert forgetting.answered == 2 - missed

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from holdfast.memory.answering import Answer, asked_of, joined, questions_in
+import numpy as np
+import pytest
+
+from holdfast.memory.answering import Answer, Answerer, asked_of, joined, questions_in
+from holdfast.memory.gate import Match, QuestionLook, WaitingQuestions
 from holdfast.memory.memory import Memory
 from holdfast.streams import Item
 
@@ -53,6 +59,31 @@ def test_a_message_is_asked_sentence_by_sentence(two_lessons: Path) -> None:
     assert (one_sentence.question, one_sentence.text) == (at_once, several.text)
     assert other.source == "model"
     assert memory.reply(NETS[0]).question == NETS[0]
+
+
+def test_what_is_taught_as_a_whole_gives_way_to_several_facts_alone() -> None:
+    nets, key = (Answer(*fact, "list", Item(*fact)) for fact in (NETS, KEY))
+    message = f"{NETS[0]} And where is it?"
+    for parts, text in (([key], NETS[1]), ([nets, key], f"{NETS[1]}\n{KEY[1]}")):
+        answerer: Any = SimpleNamespace(
+            _taught=lambda _: [nets],
+            _parts=lambda _, parts=parts: [parts],
+            _place_on_file=lambda _: None,
+        )
+        (answer,) = Answerer.taught(answerer, [message])
+        assert isinstance(answer, Answer) and answer.text == text
+
+
+@pytest.mark.parametrize(("score", "kept"), [(-1.0, True), (-1.2, False)])
+def test_a_match_that_a_right_answer_of_the_weights_would_save_is_looked_into(
+    score: float, kept: bool
+) -> None:
+    match, look = Match(0, score), QuestionLook({}, np.zeros(1, np.float32))
+    answerer: Any = SimpleNamespace(
+        _waiting=WaitingQuestions([]), _engine=SimpleNamespace(looks=list),
+        _gate=SimpleNamespace(best=lambda _: match), _place_on_file=lambda _: None,
+    )  # fmt: skip
+    assert Answerer._matches(answerer, ["Who?"], [look]) == [match if kept else None]
 
 
 def test_joined_answers_are_of_the_list_where_one_is() -> None:

@@ -158,6 +158,16 @@ def test_a_step_is_bounded_and_a_short_question_overtakes_long_ones() -> None:
     story(memory, steps)
     assert [[text[-1] for text in batch] for batch in memory.asked] == [["w", "1"], ["2"]]
 
+    async def left(queue: Batcher) -> None:
+        first, *others = queue.put([AskedQuestion(f"{LONG}{n}") for n in range(2)])
+        others += queue.put([AskedQuestion("w")])
+        first.left = True  # costs nothing
+        await whole(others)
+
+    memory.asked.clear()
+    story(memory, left)
+    assert [[text[-1] for text in batch] for batch in memory.asked] == [["w", "1"]]
+
 
 def test_the_end_tells_whoever_waits_and_waits_for_no_long_step() -> None:
     running, release = threading.Event(), threading.Event()

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pytest
 from hypothesis import given
@@ -20,7 +20,7 @@ from holdfast.core.config import build, sha256_of
 from holdfast.results import RunRecord, final
 from holdfast.studies import search as search_module
 from holdfast.studies.directory import lock_study
-from holdfast.studies.executor import Cell, Job, Outcome
+from holdfast.studies.executor import Cell, Job, Outcome, Watch
 from holdfast.studies.recipe import SearchRecipe
 from holdfast.studies.search import Search, Standing, rank, score
 from tests.refused import line_of
@@ -40,6 +40,8 @@ def test_the_score_is_the_mean_of_all_seeds() -> None:
     assert sum([0.1, 0.2, 0.3]) != sum([0.3, 0.2, 0.1])
     assert score([0.1, 0.2, 0.3]) == score([0.3, 0.2, 0.1])
     assert score([0.25, None]) is None
+    one_failed = Standing(cast(Any, None), 1, (0.25, 0.75, None), None, 1, "failed", "no room")
+    assert one_failed.deviation is None
 
 
 # Few values, so that ties are common; 653 of 1,000 in two orders of summing.
@@ -126,6 +128,16 @@ def again(whole: Learned, search: Callable[..., Search], tmp_path: Path) -> Sear
     return search()
 
 
+class Begun(Watch):
+    """Keeps the cells, the tasks and the missing tasks of each horizon that began."""
+
+    def __init__(self) -> None:
+        self.begun: list[tuple[int, int, int]] = []
+
+    def begins(self, cells: int, tasks: int, missing: int) -> None:
+        self.begun.append((cells, tasks, missing))
+
+
 class Finished(Inline):
     """Advances cells without learning anything."""
 
@@ -172,7 +184,12 @@ def test_a_score_is_the_mean_over_seeds_of_what_the_trajectories_hold(search):
         space={"rate": [{"shared": {"optim.lr": [0.00001, 0.03]}}]},
         schedule={"horizons": [1, 2], "survivors": [1]},
     )
-    trace = halving.run(Inline())
+    watch = Begun()
+    trace = halving.run(Inline(), watch)
+    assert watch.begun == [(4, 4, 4), (2, 2, 2)]  # at the second horizon only the second task
+    cost = json.loads((halving.directory / "cost.json").read_text())
+    assert (cost["tasks"], cost["exhaustive"]) == (4 + 2, 8)
+    assert halving.run(Inline()) == trace  # also of those that have gone on since
     for row in trace:
         cells = halving.cells([row.candidate], row.horizon)
         assert [cell.config.seed for cell in cells] == [3, 4]
