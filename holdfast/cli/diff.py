@@ -42,6 +42,8 @@ def diff(
     """
     if (other is None) == (since is None):
         raise HoldfastError("give OTHER, a later memory, or --since LESSON; one of the two")
+    if facts_only and (everyday is not None or limit is not None):
+        raise HoldfastError("--facts-only asks nothing; leave out --everyday and --limit")
     for directory in filter(None, (memory, other)):
         require_memory(directory)
     with loading():

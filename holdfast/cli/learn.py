@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -120,12 +120,11 @@ def learn(
     if existing:
         require_memory(memory)
     document = is_document(source)
+    _refuse_without_effect(source, ctx.params, document=document)
     check_goes_on(source, review, document=document, yes=yes)
     stream = None
     if source is not None and not document:
         stream = stream_from(source, Columns(question_column, answer_column))
-    elif source is None and (paraphrases or writer):
-        raise HoldfastError("--paraphrases and --writer are for facts that are given; add FACTS")
     opened = opened_memory(memory, model_of(memory, model))
     if document:
         stream = facts_of_documents(opened, str(source), writer, review, as_json=as_json)
@@ -137,6 +136,17 @@ def learn(
         _file_facts(opened, stream, again=again, as_json=as_json)
     else:
         _learn_facts(opened, stream, again=again, wait=wait, as_json=as_json)
+
+
+def _refuse_without_effect(source: object, given: Mapping[str, Any], *, document: bool) -> None:
+    """Raise HoldfastError for options that would be ignored. given: all options, by name."""
+    if given["detach"] and given["wait"]:
+        raise HoldfastError("--detach returns at once and --wait waits; give one of them")
+    columns = given["question_column"] or given["answer_column"]
+    if columns and (document or not isinstance(source, str)):
+        raise HoldfastError("--question-column and --answer-column are for a table; leave them out")
+    if source is None and (given["paraphrases"] or given["writer"]):
+        raise HoldfastError("--paraphrases and --writer are for facts that are given; add FACTS")
 
 
 def source_of(arguments: Sequence[str], texts: int = 0) -> str | list[tuple[str, str]] | None:

@@ -153,6 +153,8 @@ def memory_to_serve(memory: Path, model: str | None, *, teach: bool) -> Memory:
     from holdfast.memory.memory import Memory
     from holdfast.memory.record import PARTS
 
+    if model is not None and not teach:
+        raise HoldfastError("--model: is of a new memory, and none is made here; leave it out")
     if teach:
         refuse_links(memory, PARTS)
         return opened_memory(memory, model_of(memory, model))

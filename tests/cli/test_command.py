@@ -19,6 +19,7 @@ from holdfast.cli.main import app
 from holdfast.cli.verbs import Terminated, stopped_by_signals
 from holdfast.core.errors import HoldfastError
 from holdfast.results.record import completed_in
+from tests.cli.conftest import refused
 from tests.forked import Forked
 
 PROGRAM = "import sys; from holdfast.cli.main import app; app(sys.argv[1:])"
@@ -79,6 +80,19 @@ def test_wrong_usage_is_one_line_and_status_2(words, line, holdfast):
     outcome = holdfast(*words)
     assert (outcome.status, outcome.out, outcome.err.count("\n")) == (2, "", 1)
     assert outcome.err.startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["diff", "m", "--since", "1", "--facts-only", "--limit", "3"], "--facts-only asks nothi"),
+        (["learn", "m", "--detach", "--wait"], "--detach returns at once and --wait waits; give"),
+        (["learn", "m", "Who?", "Ann", "--question-column", "q"], "--question-column and --answer"),
+        (["serve", "m", "--port", "0", "--model", "smollm2"], "--model: is of a new memory, and"),
+    ],
+)
+def test_an_option_that_would_have_no_effect_is_refused(words, line, holdfast):
+    refused(holdfast(*words), line)
 
 
 def test_an_interrupted_run_says_so_and_the_same_command_continues(holdfast, settings, tmp_path):
