@@ -81,7 +81,7 @@ class PredictedMemory:
         self.vector = self.wide * self.trainable
         numbers = curvature_numbers(_readers(self.maps), work.config.curvature)
         self.curvature = self.wide * numbers * work.kfac  # S and G of all adapted maps
-        self.positions = self.wide * work.positions * (self.inputs + outputs)
+        self.positions = self.scalar * work.positions * (self.inputs + outputs)  # x and g
         self.parameters = whole.peft.num_parameters() - self.trainable
         small = _STORED.get(work.config.backbone.quantization, self.scalar)
         in_layers = sum(weight.numel() for weight in whole.stack.parameters()) - self.trainable

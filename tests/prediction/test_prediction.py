@@ -35,6 +35,7 @@ SMALL = (
     "stream.tasks=3", "stream.items_per_task=2", "optim.epochs=1", "sampling.samples=2",
     "sampling.max_new_tokens=8", "evaluation.max_new_tokens=14", "keep.snapshot_every=2",
 )  # fmt: skip
+POSITIONS = ("sampling.general=4", "pairs.positions=16", "pairs.general=20")
 WRITTEN = ("sampling.general=3", "kfac.source=written")
 
 
@@ -76,7 +77,8 @@ def test_a_short_run_takes_about_what_is_said(tmp_path: Path) -> None:
         ("si_sd_replay_merge", ()),
         ("si_online_ewc_olora", ("lora.targets=[q_proj,v_proj]",)),
         ("kfac_merge", ("backbone.precision=bfloat16", "lora.merge_precision=model")),
-        ("pairs_merge", ("sampling.general=4", "pairs.positions=16", "pairs.general=20")),
+        ("pairs_merge", POSITIONS),
+        ("pairs", (*POSITIONS, "backbone.precision=bfloat16")),
         ("osrm", ("lora.rank=8", "keep.factors=true")),
     ],
 )
