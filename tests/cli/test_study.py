@@ -156,6 +156,8 @@ def test_a_search_leads_to_its_final_runs(
     # As a search that was killed after its first horizon leaves it.
     leaders.write_text(json.dumps([row for row in trace if row["horizon"] == 1]))
     refused(holdfast(*ask), "the search has come to horizon 1, and 5 candidates go on; finish it")
+    leaders.write_text(json.dumps([{**row, "score": None} for row in json.loads(whole)]))
+    refused(holdfast(*ask), "holds no search with a leaderboard")  # where every candidate failed
     leaders.write_text(whole)
     plan, elsewhere = searched / "study.json", searched / "store.json"
     recorded = plan.read_text()

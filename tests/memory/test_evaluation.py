@@ -90,6 +90,8 @@ def test_one_adapter_is_measured_without_its_gate(chat_directory: Path, tmp_path
     untouched = sides.untouched(questions)
     kl = rows["kl"].weights
     assert rows["kl"].of == 3 and rows["bits_per_byte"].weights > 0
+    sides.memory([MONDAY[0][0]], lambda *_: None)  # whose answer is not the untouched model's
+    assert sides.untouched([MONDAY[0][0]]) != [MONDAY[0][1]]
     assert kl == pytest.approx(plain_kl(engine, answerer, questions, untouched), rel=1e-4)
     silent = {
         f"{name}.{part}": torch.zeros(1, 64)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.errors import HoldfastError
 from holdfast.streams import Item, Stream, Task, braces_balance, symbol_qa
+from holdfast.streams.item import evenly
 from tests.refused import line_of
 
 FRANCE = Item("capital of France?", "Paris")
@@ -24,6 +25,11 @@ def test_whitespace_around_texts_is_stripped() -> None:
     # Lines keep their places to each other.
     assert Item("q", "\n    if a:\r\n        b\n\n    c\n").answer == "if a:\n    b\n\nc"
     assert Item("q", "    a\n    b\n  c").answer == "a\n    b\n  c"  # nothing is alike
+
+
+def test_a_few_of_many_are_spread_evenly() -> None:
+    assert evenly("abcdefg", 3) == ["a", "c", "e"]
+    assert evenly("abc", 3) == evenly("abc", 4) == evenly("abc", None) == ["a", "b", "c"]
 
 
 @given(st.text(alphabet="{}a\\", max_size=12))

@@ -261,6 +261,16 @@ def test_another_schedule_over_the_same_store_learns_nothing_twice(whole, search
     assert len(second.learned) < len(executor.learned) == 6 + 2 * 2
 
 
+def test_a_store_elsewhere_is_recorded_until_it_is_its_own(tmp_path: Path) -> None:
+    """However its own is spelled."""
+    place, elsewhere = tmp_path / "study", tmp_path / "study" / "store.json"
+    for own in (place / "cells", tmp_path / "other" / ".." / "study" / "cells"):
+        with lock_study(place, {"study": "search"}, tmp_path / "store"):
+            assert json.loads(elsewhere.read_text()) == {"store": "../store"}
+        with lock_study(place, {"study": "search"}, own):
+            assert not elsewhere.exists()
+
+
 def test_ties_go_to_whom_the_space_names_first_at_every_horizon(search, monkeypatch):
     """Also where they stood in another order at the horizon before."""
     halving = search()
