@@ -3,7 +3,7 @@
 A package adds its own through the entry-point group ``holdfast.allocations``.
 """
 
-from holdfast.allocation.base import Allocation, Closing, Factors, Opening, State, Workspace
+from holdfast.allocation.base import Allocation, Closing, Opening, State, Workspace
 from holdfast.allocation.merge import Merged
 from holdfast.allocation.olora import OLoRA
 from holdfast.allocation.osrm import SequentialOSRM
@@ -16,7 +16,6 @@ __all__ = [
     "Allocation",
     "Closing",
     "Config",
-    "Factors",
     "Opening",
     "State",
     "Workspace",

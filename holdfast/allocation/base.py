@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, Protocol
 from torch import Tensor
 
 from holdfast.core.config import Config
+from holdfast.model.lora import LoraFactors
 
 MeanInputs = Callable[[int], dict[str, Tensor]]
 
@@ -22,24 +23,12 @@ MeanInputs = Callable[[int], dict[str, Tensor]]
 State = Mapping[str, Tensor]
 
 
-class Factors(Protocol):
-    """One adapted map: ``W + scale lora_B lora_A``; lora_A: [r, d_in]; lora_B: [d_out, r]."""
-
-    @property
-    def lora_A(self) -> Tensor:
-        """[r, d_in], trainable."""
-
-    @property
-    def lora_B(self) -> Tensor:
-        """[d_out, r], trainable."""
-
-
 class Workspace(Protocol):
     """The factors that a task trains, on a frozen model."""
 
     @property
-    def layers(self) -> Mapping[str, Factors]:
-        """The adapted maps, by name."""
+    def layers(self) -> Mapping[str, LoraFactors]:
+        """The adapted maps, by name: their factors are ``lora_A`` and ``lora_B``."""
 
     def fresh(self, seed: int, task: int) -> None:
         """Draw A by the Kaiming rule, named by (seed, task, map); set B = 0."""
