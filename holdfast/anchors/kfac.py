@@ -110,26 +110,16 @@ class KroneckerFisher(Anchor):
         return new
 
     def pack(self, state: State) -> dict[str, Tensor]:
-        curvatures = {
-            f"{part} {name}": tensor
-            for part in _CURVATURES
-            if part in state
-            for name, tensor in named_tensors(state[part]).items()
-        }
-        return curvatures | {name: state[name] for name in ("ratio", "items") if name in state}
+        named = {part: named_tensors(state[part]) for part in _CURVATURES if part in state}
+        return super().pack({**state, **named})
 
     def unpack(self, tensors: Mapping[str, Tensor]) -> State:
-        state: dict[str, Any] = {}
-        parts: dict[str, dict[str, Tensor]] = {part: {} for part in _CURVATURES}
-        for key, tensor in tensors.items():
-            part, _, name = key.partition(" ")
-            if key in ("ratio", "items"):
-                state[key] = tensor
-            else:
-                parts[part][name] = tensor
-        if tensors and self.config.source == "written" and "ratio" not in tensors:
+        state = dict(super().unpack(tensors))
+        if unknown := sorted(state.keys() - {*_CURVATURES, "ratio", "items"}):
+            raise KeyError(f"{unknown[0]} is no part of a state of kfac")
+        if state and self.config.source == "written" and "ratio" not in state:
             raise KeyError(f"a state of {sorted(tensors)} between tasks, where none is kept")
-        return state | {part: from_named(factors) for part, factors in parts.items() if factors}
+        return state | {part: from_named(state[part]) for part in _CURVATURES if part in state}
 
 
 _CURVATURES = ("past", "prior", "penalty")
