@@ -223,6 +223,7 @@ class Anchored:
         Source: eq. app-fit, eq. app-objective.
         """
         task, factor = self._open(), fraction if scaled else 1.0
+        task.acted = True
         parameters = self.workspace.parameters()
         hidden = self.reader.captured(tensors_of(batch)[0])
         current = self._projection(batch, hidden, teacher)
@@ -319,6 +320,10 @@ class Anchored:
         task.adjusted = False
         if self.needs("fit_gradient"):
             task.before = self.workspace.copied()
+        elif self.anchors and not task.acted:
+            raise HoldfastError(
+                "the step's loss has no anchors in it; compute it with loss(batch) of the Anchored"
+            )
 
     def after_step(self) -> None:
         """Call this just after ``optimizer.step()``."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 FILE = "holdfast.safetensors"
 VERSION = 1
+_NAMED = 4  # settings that an error names at most
 _PARAMETERS, _NUMBERS = 8, 8  # parameters read at most; numbers of each
 _PLAIN = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 # The relative rounding of bfloat16, and the smallest number of float16.
@@ -84,6 +85,10 @@ def unpack(anchored: Anchored, header: dict[str, Any], tensors: dict[str, Tensor
         )
     anchored.workspace.check_active()
     anchored.workspace.check(parts["factors"])
+    for name in sorted(parts["factors"].keys() - anchored.workspace.parameters().keys()):
+        raise HoldfastError(
+            f"the state has {name}, which the model's adapter does not; adapt the same maps as then"
+        )
     anchored.workspace.set_dense(dense)
     anchored.workspace.write(parts["factors"])
     for name, anchor in anchored.anchors.items():
@@ -166,6 +171,8 @@ def _method(anchored: Anchored) -> dict[str, Any]:
     }
     rule = anchored.allocation_name
     names = {"anchors": list(anchored.anchors), "allocation": rule}
+    scales = {name: layer.scale for name, layer in anchored.workspace.layers.items()}
+    distinct = sorted({*scales.values()})
     return {
         **names,
         **settings,
@@ -175,7 +182,8 @@ def _method(anchored: Anchored) -> dict[str, Any]:
         "seed": anchored.seed,
         "batch_size": anchored.batch_size,
         "begin_with": anchored.begin_with,
-        "scale": sorted({layer.scale for layer in anchored.workspace.layers.values()}),
+        "scale": distinct,
+        **({"scale of": scales} if len(distinct) > 1 else {}),
     }
 
 
@@ -189,7 +197,8 @@ def _check_method(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         if isinstance(value, Mapping) and isinstance(ours, Mapping):
             keys = {**value, **ours}
             pairs = {f"{name}.{key}": (value.get(key), ours.get(key)) for key in keys}
-        differing = {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
+        different = [(key, pair) for key, pair in pairs.items() if pair[0] != pair[1]]
+        differing = dict(different[:_NAMED])
         made = ", ".join(f"{key} = {before}" for key, (before, _) in differing.items())
         is_now = ", ".join(str(after) for _, after in differing.values())
         raise HoldfastError(

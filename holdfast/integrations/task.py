@@ -98,6 +98,7 @@ class Task:
         self.fit_gradient: dict[str, Tensor] = {}
         self.before: dict[str, Tensor] | None = None
         self.stepped = False  # whether a step was seen
+        self.acted = False  # whether a loss had the anchors' terms
         self.adjusted = False  # whether the rule has seen the gradient of the step
 
     def go_on(self, sequences: TaskSequences) -> None:

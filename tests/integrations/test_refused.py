@@ -19,7 +19,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.integrations import Anchored
 from holdfast.integrations.hf_trainer import with_anchors
 from tests.integrations.test_anchored import batch_of, peft_model
-from tests.integrations.test_hf_trainer import arguments, method, model_of, trainer_of
+from tests.integrations.test_hf_trainer import arguments, dataset_of, method, model_of, trainer_of
 from tests.integrations.test_unusual import plain_model
 from tests.tiny import exact_backbone, short_sequences
 
@@ -173,6 +173,25 @@ def test_a_pair_of_answers_is_no_sequence(tmp_path: Path) -> None:
     trainer = trainer_of(model_of(), tmp_path, method("si"), 1)
     trainer.data_collator = lambda _: {"input_ids": torch.tensor([[1, 2], [1, 3]])}
     refused("makes 2 rows of one example", trainer.train)
+
+
+class WithoutAnchors(Trainer):
+    """Computes its loss where no anchor is added to it."""
+
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
+        loss = model(**inputs).loss
+        loss.backward()
+        return loss.detach()
+
+
+def test_a_step_in_which_no_anchor_acts(tmp_path: Path) -> None:
+    trainer = with_anchors(WithoutAnchors)(
+        model=model_of(),
+        args=arguments(tmp_path),
+        train_dataset=dataset_of(1),
+        anchored=method("sd"),
+    )
+    refused("the step's loss has no anchors in it", trainer.train)
 
 
 def test_a_pass_that_is_not_the_batchs() -> None:

@@ -114,3 +114,22 @@ def test_a_head_that_is_tied_is_the_embedding() -> None:
         untied.lm_head.weight.add_(1)
     with pytest.raises(HoldfastError, match=r"whose lm_head\.weight"):
         check_base(untied, fingerprint_of(tied))
+
+
+def test_the_scales_of_other_maps_are_other_settings(tmp_path: Path) -> None:
+    """The same factors would be another update."""
+    saved(tmp_path, plain_model(alpha_pattern={"q_proj": 16}))
+    anchored_model("si", model=plain_model(alpha_pattern={"q_proj": 16})).load(tmp_path)
+    swapped = anchored_model("si", model=plain_model(alpha_pattern={"v_proj": 16}))
+    text = r"with scale of\.model\.layers\.0\.self_attn\.q_proj = 8\.0, .* and now it is 2\.0, 8\.0"
+    with pytest.raises(HoldfastError, match=text):
+        swapped.load(tmp_path)
+
+
+@pytest.mark.parametrize("rule", ["shared", "merge"])
+def test_a_state_of_more_maps_is_not_read_in_part(rule: str, tmp_path: Path) -> None:
+    """What the others have learned would be lost."""
+    saved(tmp_path, plain_model(target_modules=["q_proj", "v_proj"]), rule)
+    fewer = anchored_model("si", rule=rule, model=plain_model(target_modules=["q_proj"]))
+    with pytest.raises(HoldfastError, match=r"state has .*v_proj\.lora_A, which .* the same maps"):
+        fewer.load(tmp_path)
