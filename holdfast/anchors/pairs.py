@@ -12,7 +12,7 @@ Kronecker factors (:mod:`holdfast.anchors.kfac`) average x and g apart from each
 products of several maps at a position; this form has both, at the positions that it keeps. Those
 are drawn uniformly, some from all that was learned and some from general text. dW counts from the
 time at which a position was taken, so the loss also pulls back what earlier tasks changed there.
-Holdfast's own.
+The token at a position can be read from the x of the first layer's maps. Holdfast's own.
 """
 
 from __future__ import annotations
