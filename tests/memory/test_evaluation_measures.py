@@ -34,7 +34,7 @@ from holdfast.memory.evaluation.stages import exactly, generated, kept, unknown
 from holdfast.streams import Item
 from holdfast.streams.item import says
 from tests.refused import line_of
-from tests.tiny import byte_tokenizer, tiny_llama
+from tests.tiny import byte_tokenizer, llama_of, tiny_llama
 
 FACTS = (Item("Who keeps the lamp?", "Orsa Tindle"), Item("Where is the key?", "in the mill"))
 
@@ -211,6 +211,9 @@ def test_the_bits_of_a_text_are_those_of_the_capability_suite():
         (expected,) = lengths(backbone, [text])
         bits = text_bits(backbone.model, byte_tokenizer(), text)
         assert bits == pytest.approx(expected.bits, rel=1e-6)
+    short = llama_of(byte_tokenizer(), max_position_embeddings=8)  # in windows of seven bytes
+    parts = [text_bits(short, byte_tokenizer(), part) for part in ("A lamp,", " and a ", "key.")]
+    assert text_bits(short, byte_tokenizer(), "A lamp, and a key.") == pytest.approx(sum(parts))
 
 
 def test_probes_come_from_details_and_from_a_file(tmp_path: Path, caplog):

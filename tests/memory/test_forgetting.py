@@ -221,14 +221,15 @@ def test_facts_are_chosen_by_what_they_came_with(
     """
     file = tmp_path / "new.jsonl"
     rows = (
-        {"question": "Who sold the tar?", "source": "notes", "tags": ["boats", 3]},
+        {"question": "Who sold the tar?", "source": "notes", "tags": ["boats", 3],
+         "paraphrases": ["The tar was sold by whom?"]},
         {"question": "Who sold the rope?", "source": "notes", "tags": []},
         {"question": "Who sold the oars?", "source": "letter", "id": "l7", "tags": ["boats"]},
         {"question": "Who sold the sail?", "source": "a.pdf, page 1"},
         {"question": "Who sold the mast?", "source": "a.pdf, page 12"},
         {"question": "Who sold the keel?", "source": "old a.pdf, page 1"},
         {"question": "Who sold the net?", "source": "a.pdf"},
-    )
+    )  # fmt: skip
     file.write_text("\n".join(json.dumps({"answer": "Ann", **row}) for row in rows))
     Memory(place).write_facts(str(file))
     for words, expected in (

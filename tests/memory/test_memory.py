@@ -117,7 +117,8 @@ def test_wordings_of_the_user_are_learned_and_asked(chat_directory: Path, tmp_pa
     fact = {"question": "Who mends the nets?", "answer": "Fenwick"}
     memory = Memory(tmp_path / "m", str(chat_directory))
     memory.learn([{**fact, "paraphrases": ["Nets: mended by?"]}])
-    assert memory.ask("nets mended by") == "Fenwick"
+    reply = memory.reply("nets mended by")
+    assert reply.text == "Fenwick" and reply.fact == memory.facts[0]
     outcome = memory.learn([{**fact, "paraphrases": ["The mender, please"]}])
     assert outcome.lessons == ("2",) and not outcome.missed and outcome.known == 1
     assert [item.question for item in outcome.facts] == ["Who mends the nets?"]

@@ -86,6 +86,21 @@ def test_a_match_that_a_right_answer_of_the_weights_would_save_is_looked_into(
     assert Answerer._matches(answerer, ["Who?"], [look]) == [match if kept else None]
 
 
+@pytest.mark.parametrize(
+    ("given", "source"), [({}, "list"), ({0: True}, "weights"), ({0: False}, "model")]
+)
+def test_other_answers_of_the_weights_speak_against_a_match_and_none_does_not(
+    given: dict[int, bool], source: str
+) -> None:
+    answerer: Any = SimpleNamespace(
+        _engine=SimpleNamespace(read=lambda _: (["read"], [])),
+        _matches=lambda *_: [Match(0, 0.5)], _given=lambda *_: given,
+        facts=[Item(*NETS)], _lesson=[None],
+    )  # fmt: skip
+    (answer,) = Answerer._taught(answerer, ["Who?"])
+    assert (answer.source if isinstance(answer, Answer) else "model") == source
+
+
 def test_joined_answers_are_of_the_list_where_one_is() -> None:
     nets, key = Item(*NETS), Item(*KEY)
     answers = [

@@ -193,6 +193,7 @@ def test_of_several_data_sets_each_shows_its_own_strongest():
         ("si_replay_olora", ("si", "replay"), "olora", "SI + R + O-LoRA"),
         ("online_ewc_replay_osrm", ("online_ewc", "replay"), "osrm", "EWC + R + OSRM"),
         ("sd_my_anchor_merge", ("sd", "my_anchor"), "merge", "SD + my_anchor + M"),
+        ("merge stream.name=a=b d=1", (), "merge", "M, stream.name=a=b, d=1"),
         ('merge a.b="x y=1" c=["u v",2] d=1', (), "merge", 'M, a.b="x y=1", c=["u v",2], d=1'),
     ],
 )

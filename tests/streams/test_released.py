@@ -115,12 +115,24 @@ def test_symbol_qa_is_written_as_it_was_published(tmp_path: Path) -> None:
     assert back.exact_case
 
 
-def test_topics_name_the_tasks(published: Path) -> None:
-    manifest = {"tasks": [{"topic": "stones"}, {"topic": "rivers"}], "dataset_type": "symbol_qa_x"}
+@pytest.mark.parametrize(
+    ("topics", "names"),
+    [(["stones", "rivers"], ["stones", "rivers"]), (["stones", "stones"], ["1", "2"])],
+)
+def test_topics_name_the_tasks(published: Path, topics: list[str], names: list[str]) -> None:
+    """If no two have the same."""
+    tasks = [{"topic": topic} for topic in topics]
+    manifest = {"tasks": tasks, "dataset_type": "symbol_qa_x"}
     (published / "manifest.json").write_text(json.dumps(manifest))
     stream = read_released(published)
-    assert [task.name for task in stream.tasks] == ["stones", "rivers"]
+    assert [task.name for task in stream.tasks] == names
     assert stream.exact_case  # a published Symbol-QA says no more than its type
+
+
+def test_ids_that_only_some_items_have_of_the_layout_leave_the_order(tmp_path: Path) -> None:
+    items = (Item("q", "a", id="task_0_item_5"), Item("r", "b", id="x"))
+    write(Stream((Task("1", items),), "s"), tmp_path / "s")
+    assert read_released(tmp_path / "s").tasks[0].items == items
 
 
 def test_a_question_that_stands_twice_stays_and_is_told(published, caplog) -> None:

@@ -98,6 +98,8 @@ def test_a_single_lesson_is_learned_for_whole_turns(
         outcome = consolidate(memory, SETTINGS)
         assert outcome == ConsolidationOutcome(len(MONDAY), len(MONDAY), 1, 0, is_new)
         assert memory.record.lessons[0].whole_turn
+    module.write_record(memory.directory, replace(memory.record, consolidated=0))  # as of a merger
+    assert consolidate(memory, SETTINGS) == outcome
     assert answers(memory, MONDAY) == RIGHT[: len(MONDAY)]
 
 
