@@ -60,14 +60,15 @@ def plan(
     corrected: list[Correction] = []
     notices: list[str] = []
     given = _given(facts, again)
-    asked = {fact_key(item) for task in given for item in task.items if not is_wording(item)}
+    asked = {fact_key(item): item for task in given for item in task.items if not is_wording(item)}
     for position, task in enumerate(given, start=1):
         fresh: dict[str, Item] = {}
         for item in _checked(task):
             item = _of_its_fact(item, answers, asked)
             key = question_key(item.question)
             before = answers.get(key)
-            if before is not None and same_answer(before, item):
+            apart = before is not None and _comes_apart(item, before, asked)
+            if before is not None and same_answer(before, item) and not apart:
                 if settled.get(key) is not before:
                     continue  # on file but not learned yet, so it is learned now
                 if before not in again:
@@ -110,6 +111,13 @@ def _of_its_fact(item: Item, answers: Mapping[str, Item], asked: Collection[str]
         return item
     fact = replace(item, question=question)
     return wording(fact, item.question) if is_wording(item) else fact
+
+
+def _comes_apart(item: Item, before: Item, asked: Mapping[str, Item]) -> bool:
+    """Whether the wording ``before`` becomes the fact ``item``, as its fact gets another answer."""
+    fact = asked.get(fact_key(before))
+    is_given = is_wording(before) and not is_wording(item)
+    return is_given and fact is not None and not same_answer(fact, item)
 
 
 def _reworded(fact: Item, items: Iterable[Item]) -> dict[str, Item]:

@@ -144,6 +144,15 @@ def test_a_table_that_has_a_wording_as_a_row_of_its_own_makes_it_a_fact():
     assert facts == [("Who?", "Ann"), ("Who? again 1", "Ben")]
 
 
+def test_a_row_with_a_wording_keeps_its_answer_where_the_fact_gets_another() -> None:
+    """In either order of the rows."""
+    first = (Task("1", tuple(worded(stream(("Who?", "Ann")), 1))),)
+    rows = [("Who? again 1", "Ann"), ("Who?", "Ben")]
+    for given in (rows, rows[::-1]):
+        facts = newest(plan(first, 1, stream(*given)).tasks)
+        assert {(item.question, item.answer) for item in facts} == set(rows)
+
+
 def test_a_wording_of_another_fact_is_told_and_left_out(caplog):
     first = (Task("1", tuple(worded(stream(("Who?", "Ann"), ("Why?", "Rain")), 1))),)
     moved = stream(("Why?", "Rain"), **{GIVEN: ["Who? again 1"]})
