@@ -53,6 +53,11 @@ class AnchoredTrainer(_Trainer):  # type: ignore[misc]
             raise HoldfastError(
                 f"{self.args.n_gpu} GPUs are visible to one process; set CUDA_VISIBLE_DEVICES=0"
             )
+        if self.is_deepspeed_enabled or self.is_fsdp_enabled:  # DeepSpeed steps in backward()
+            raise HoldfastError(
+                "DeepSpeed and FSDP make the step or keep the factors where anchors do not see "
+                "them; leave them out"
+            )
         if self.model_init is not None:
             raise HoldfastError("model_init makes the model anew; give the trainer a model")
         if isinstance(anchored, Mapping):

@@ -175,6 +175,22 @@ def test_a_pair_of_answers_is_no_sequence(tmp_path: Path) -> None:
     refused("makes 2 rows of one example", trainer.train)
 
 
+@pytest.mark.parametrize("engine", ["deepspeed", "fsdp"])
+def test_an_engine_that_makes_the_step_itself(engine: str, tmp_path: Path) -> None:
+    """Accelerate's backward() is DeepSpeed's step: si would see no movement."""
+
+    class WithEngine(Trainer):
+        def create_accelerator_and_postprocess(self) -> None:
+            super().create_accelerator_and_postprocess()
+            setattr(self, f"is_{engine}_enabled", True)
+
+    make: Any = with_anchors(WithEngine)
+    refused(
+        "DeepSpeed and FSDP make the step",
+        lambda: make(model=model_of(), args=arguments(tmp_path), anchored=method("si")),
+    )
+
+
 class WithoutAnchors(Trainer):
     """Computes its loss where no anchor is added to it."""
 
