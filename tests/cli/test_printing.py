@@ -35,10 +35,10 @@ def test_what_is_escaped_and_what_is_not():
 def test_all_that_is_printed_in_a_block(capsys):
     outer = sys.stdout, sys.stderr
     with safe_output():
-        sys.stdout.write(f"{EVIL}\n")
+        sys.stdout.write(f"\r{EVIL}\n")
         sys.stderr.writelines([EVIL, KEPT])
     assert (sys.stdout, sys.stderr) == outer
-    assert capsys.readouterr() == (f"{SEEN}\n", f"{SEEN}{KEPT}")
+    assert capsys.readouterr() == (f"\\u000d{SEEN}\n", f"{SEEN}{KEPT}")
 
 
 def test_a_table_draws_its_own_sequences_alone(monkeypatch):

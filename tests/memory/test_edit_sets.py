@@ -109,7 +109,9 @@ def test_counterfact(tmp_path: Path) -> None:
 
 def test_zsre(tmp_path: Path) -> None:
     without = {key: value for key, value in ZSRE.items() if key != "alt"}
-    edited = read_edits(written(tmp_path / "a.json", ZSRE, {**without, "src": "Another?"}))
+    edited = read_edits(
+        written(tmp_path / "a.json", ZSRE, {**without, "src": "Another?", "loc": "Who?"})
+    )
     first, second = edited.edits
     assert edited.name == "zsRE"
     assert first == Edit(
@@ -118,7 +120,7 @@ def test_zsre(tmp_path: Path) -> None:
         ("What college did Ada Quill go to?",),
         ("who keeps the lighthouse?",),
     )
-    assert second.answer == "Old Mill"
+    assert (second.answer, second.neighbours) == ("Old Mill", ("Who?",))
 
 
 def test_mquake(tmp_path: Path) -> None:

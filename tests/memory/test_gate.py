@@ -193,6 +193,12 @@ def test_a_question_that_tells_two_facts_not_apart_asks_for_neither() -> None:
     }  # fmt: skip
     for text, (vector, place) in asked.items():
         assert accepted_by(gate, look(text, vector)) == place, text
+    # Nor is one that asks what the only fact with a further name is asked.
+    rest = trade - (trade @ birth) * birth
+    less = np.asarray(0.8 * birth + 0.6 * rest / np.linalg.norm(rest))
+    further = [look("Where was Brann Quillow born?", birth), look("Where is Quillow?", less)]
+    asking = look("Where was Quillow born?", birth)
+    assert accepted_by(Gate(tuning, further, range(2)), asking) == 0
     # Two wordings of one fact are no two facts, whatever they call it.
     alone = Gate(tuning, looks[:2], [0, 0])
     assert accepted_by(alone, look("Where was Tindle born?", birth)) == 0

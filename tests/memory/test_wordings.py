@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from holdfast import Item, Stream, Task
+from holdfast.memory.batch import questions_on_file
 from holdfast.memory.memory import Memory
 from holdfast.memory.plan import plan
 from holdfast.memory.wordings import GIVEN, HELD_OUT, corruptions, lesson_wordings, with_wordings
@@ -226,3 +227,9 @@ def test_corruptions_lack_words_that_ask_or_follow_a_beginning() -> None:
 
 def test_signs_alone_are_corrupted_to_nothing_empty() -> None:
     assert all(map(str.strip, corruptions(["?."], 8)))
+
+
+def test_a_fact_is_asked_by_its_question_where_only_wordings_are_on_file() -> None:
+    wordings = [Item(text, "Ann", details={WORDING_OF: "Who rows?"}) for text in ("Rows?", "By?")]
+    texts = [text for _, text in questions_on_file(wordings)]
+    assert texts == ["Who rows?", "Rows?", "By?"]

@@ -96,6 +96,12 @@ def test_what_changes_nothing_is_accepted(client: TestClient, more: dict[str, An
     assert client.post(CHAT, json=ASKED[CHAT] | more).status_code == 200
 
 
+def test_of_two_bounds_the_newer_one_counts(client: TestClient) -> None:
+    bounds = {"max_tokens": 3, "max_completion_tokens": 4}
+    answer = client.post(CHAT, json=ASKED[CHAT] | bounds).json()
+    assert answer["choices"][0]["finish_reason"] == "length"  # Writing writes four
+
+
 def test_the_client_of_openai_gets_a_response(client: TestClient, service: Writing) -> None:
     asked = openai.OpenAI(
         base_url="http://testserver/v1", api_key="none", max_retries=0, http_client=client

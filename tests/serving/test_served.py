@@ -109,6 +109,12 @@ def test_taught_only(memory: Memory) -> None:
     assert "is empty" in str(wrong)
 
 
+def test_answers_that_are_written_at_once_have_bounds_of_their_own(memory: Memory) -> None:
+    steps = ServedMemory(memory).answering([AskedQuestion(UNTAUGHT, most) for most in (2, 5)])
+    ends = [event for step in steps for _, event in step if isinstance(event, Answered)]
+    assert [(end.answer_tokens, end.finish) for end in ends] == [(2, "length"), (5, "length")]
+
+
 def test_the_models_own_answers_stream_token_by_token(
     client: openai.OpenAI, own_answer: str
 ) -> None:

@@ -242,3 +242,6 @@ def test_a_neuron_leaves_names_alone_that_end_alike() -> None:
         read = inputs[mlps[0]][rival.end].float()
         fired.append(abs(float(neurons[f"{mlps[0]}.up"] @ read)))
     assert fired[1] < fired[0] / 3
+    once = detectors_of_names(reader, mlps, facts, [(rival, 1.0)], texts, [])
+    as_text = detectors_of_names(reader, mlps, facts, [], [rival.tokens, *texts], [])
+    torch.testing.assert_close(once, as_text)  # the weight is all that tells it from other text

@@ -112,6 +112,13 @@ def test_every_fact_is_visited_equally_often() -> None:
     assert visits == dict.fromkeys(range(5), 4)
 
 
+@pytest.mark.parametrize(("varied", "expected"), [(1.0, {"b", "c"}), (0.0, {"a"})])
+def test_as_often_as_varied_another_wording_is_taken(varied: float, expected: set[str]) -> None:
+    draw = random.Random(1)
+    assert {choose_wording("abc", varied, draw) for _ in range(50)} == expected
+    assert choose_wording("a", varied, draw) == "a"
+
+
 def test_the_rate_rises_and_falls_to_its_floor() -> None:
     run = run_of(reader_of(), replace(SETTINGS, least=100, lr=1e-3, floor=0.1))
     rates = []
