@@ -138,7 +138,7 @@ class Anchored:
         self.workspace.check_active()
         state.to_device(self)
         if self.task is not None:
-            if self.task.sequences is not None:
+            if self.task.sequences is not None and not self.task.interrupted:
                 raise HoldfastError(f"task {self.task.number} is not ended; call end() first")
             self.task.go_on(given)
             return

@@ -99,7 +99,7 @@ class AnchoredTrainer(_Trainer):  # type: ignore[misc]
             self.anchored.load(place)
         task = self.anchored.task
         if task is not None and not place:  # it was interrupted: go on with it
-            task.sequences = None
+            task.interrupted = True
         sequences = _sequences(self)
         with self.accelerator.autocast():
             self.anchored.begin(*sequences)

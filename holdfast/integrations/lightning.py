@@ -44,7 +44,7 @@ class AnchorCallback(Callback):
         self._restore()
         task = self._anchored.task
         if task is not None:  # of a checkpoint, or interrupted: go on with it
-            task.sequences = None
+            task.interrupted = True
             task.forget_step()
         self._anchored.begin(self._sequences, self._labels)
 

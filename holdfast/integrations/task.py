@@ -97,18 +97,20 @@ class Task:
         self.sequences: TaskSequences | None = None
         self.fit_gradient: dict[str, Tensor] = {}
         self.before: dict[str, Tensor] | None = None
+        self.interrupted = False  # whether begin() may be called again, to continue
         self.stepped = False  # whether a step was seen
         self.acted = False  # whether a loss had the anchors' terms
         self.adjusted = False  # whether the rule has seen the gradient of the step
 
     def go_on(self, sequences: TaskSequences) -> None:
-        """Set the sequences, at first or after a reload; HoldfastError if they are other ones."""
+        """Set the sequences, at first or to continue; HoldfastError if they are other ones."""
         if sequences.fingerprint != self.fingerprint:
+            way = "load a state between two tasks"
             raise HoldfastError(
-                f"the loaded state is in the middle of task {self.number}, which was begun with "
-                "other sequences; give the same ones, or load a state between two tasks"
+                f"task {self.number} was begun with other sequences and is not ended; give the "
+                f"same ones, or {way if self.sequences is None else f'call end(), or {way}'}"
             )
-        self.sequences = sequences
+        self.sequences, self.interrupted = sequences, False
 
     def forget_step(self) -> None:
         """Forget a step that was begun and then interrupted."""

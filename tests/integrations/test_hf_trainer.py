@@ -242,6 +242,20 @@ def test_an_interrupted_task_goes_on(tmp_path: Path) -> None:
         again.train(resume_from_checkpoint=True)
 
 
+def test_an_interrupted_task_may_be_ended_for_another(tmp_path: Path) -> None:
+    """As when its data were wrong: what it has learned of them stays."""
+    trainer = trainer_of(model_of(), tmp_path, method("si", "sd"), 1)
+    trainer.add_callback(Interrupt())
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    other = trainer_of(trainer.model, tmp_path, trainer.anchored, 2)
+    with pytest.raises(HoldfastError, match=r"begun with other .* call end\(\), or load"):
+        other.train()
+    other.anchored.end()
+    other.train()
+    assert other.anchored.completed == 2
+
+
 class Interrupt(TrainerCallback):
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.global_step == 1:
