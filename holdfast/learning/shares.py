@@ -13,7 +13,6 @@ Kronecker factors. The last rows are the forms that the method's anchors hold, t
 from __future__ import annotations
 
 import random
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -36,6 +35,7 @@ from holdfast.learning.recorded import Recorded
 from holdfast.learning.stream import fitting
 from holdfast.learning.task import learn_task, open_task
 from holdfast.learning.teacher import first_general_text, states_of
+from holdfast.model.layers import layer_of
 from holdfast.streams import Stream, Task, load_stream
 
 Report = Callable[[str, int, int], None]
@@ -227,9 +227,9 @@ class _Change:
     def _paired(self, probes: _Probes, tell: Tell) -> dict[str, float]:
         """For three groupings of maps, the sum over groups of 1/2 mean((sum of g^T dW x)^2)."""
         sequences, prompts = probes.data.sequences, probes.data.prompts
-        layers: dict[str, list[str]] = defaultdict(list)
+        layers: dict[int, list[str]] = defaultdict(list)
         for name in self._updates:
-            layers[_layer_of(name)].append(name)
+            layers[layer_of(name)].append(name)
         groups = {
             "positions apart": [list(self._updates)],
             "positions and layers apart": list(layers.values()),
@@ -259,12 +259,6 @@ class _Change:
         data = probes.data
         curvature = self._learner.curvature_on(data.sequences, "shares", data.prompts)
         return float(quadratic_form(self._updates, curvature))
-
-
-def _layer_of(name: str) -> str:
-    """The layer of a map: its name up to the first number, or all of it if it has none."""
-    match = re.match(r".*?\.\d+(?=\.)", name)
-    return match[0] if match else name
 
 
 class _Reporting(Progress):
