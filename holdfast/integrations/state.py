@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from peft.tuners.tuners_utils import BaseTunerLayer
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.file_checks import regular
-from holdfast.core.files import atomic_write
 from holdfast.integrations.past import remember
 from holdfast.integrations.task import Task
+from holdfast.model.tensors import save_tensors
 
 if TYPE_CHECKING:
     from holdfast.integrations.anchored import Anchored
@@ -143,8 +142,7 @@ def save(anchored: Anchored, directory: Path) -> None:
     Raises HoldfastError when it cannot be written.
     """
     header, tensors = pack(anchored)
-    with atomic_write(directory / FILE, in_folder=True, parents=True) as temporary:
-        save_file(tensors, temporary, metadata={"holdfast": json.dumps(header)})
+    save_tensors(directory / FILE, tensors, {"holdfast": json.dumps(header)}, parents=True)
 
 
 def load(anchored: Anchored, directory: Path) -> None:

@@ -12,7 +12,6 @@ same order gives the same bits.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -20,15 +19,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.file_checks import regular, remove_named, remove_unfinished
-from holdfast.core.files import atomic_write, make_folder
+from holdfast.core.files import make_folder
 from holdfast.learning.learner import Learner
 from holdfast.learning.task import TaskReport
+from holdfast.model.tensors import save_tensors
 from holdfast.results import RecallMatrix
 from holdfast.results.record import commit_file, damaged, read_commit, write_commit
 
@@ -117,15 +116,7 @@ class Store:
         """Write CPU tensors to the file ``name``; return its size in bytes and sha256."""
         path = self.directory / name
         make_folder(path.parent)
-        with atomic_write(path, in_folder=True) as temporary:
-            try:
-                save_file(tensors, temporary)
-            except SafetensorError as error:
-                # safetensors reports a full disk as its own error.
-                raise OSError(str(error)) from error
-            # safetensors makes files that only their owner may read; use the folder's permissions.
-            with contextlib.suppress(OSError):
-                temporary.chmod(path.parent.stat().st_mode & 0o666)
+        save_tensors(path, tensors)
         try:
             return path.stat().st_size, _digest(path)
         except OSError as error:  # such as a directory that was moved just now

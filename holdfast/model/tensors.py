@@ -26,6 +26,17 @@ def write_tensors(
     """
     digests = {name: _digest(tensors[name]) for name in sorted(tensors)}
     metadata = {"holdfast": json.dumps({"note": note, "sha256": digests})}
+    save_tensors(path, tensors, metadata, parents=parents)
+
+
+def save_tensors(
+    path: Path,
+    tensors: dict[str, torch.Tensor],
+    metadata: dict[str, str] | None = None,
+    *,
+    parents: bool = False,
+) -> None:
+    """Write a safetensors file atomically. Raises HoldfastError if it cannot be written."""
     with atomic_write(path, in_folder=True, parents=parents) as temporary:
         try:
             save_file(tensors, temporary, metadata=metadata)

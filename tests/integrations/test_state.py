@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from torch import nn
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, NoSpaceError
 from holdfast.integrations import Anchored, state
 from holdfast.integrations.state import check_base, fingerprint_of
+from holdfast.model import tensors
 from tests.integrations.test_unusual import anchored_model, learn, plain_model
 from tests.tiny import tiny_llama
 
@@ -26,6 +28,22 @@ def saved(place: Path, model: Any = None, rule: str = "shared") -> Anchored:
     anchored.end()
     anchored.save(place)
     return anchored
+
+
+def test_a_full_disk_is_one_line_and_others_may_read_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "m").mkdir(mode=0o755)
+    anchored = saved(tmp_path / "m")
+    (file,) = (tmp_path / "m").iterdir()
+    assert file.stat().st_mode & 0o777 == 0o644
+
+    def full(*_: object, **__: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device")
+
+    monkeypatch.setattr(tensors, "save_file", full)
+    with pytest.raises(NoSpaceError, match="cannot be written"):
+        anchored.save(tmp_path / "m")
 
 
 @pytest.mark.parametrize("rule", ["shared", "merge"])

@@ -13,8 +13,7 @@ import pytest
 from safetensors import SafetensorError
 from safetensors.torch import save
 
-from holdfast.learning import state
-from holdfast.model import tensors as tensors_of_lessons
+from holdfast.model import tensors
 
 Hear = Callable[[str], None]
 
@@ -30,8 +29,7 @@ def heard(hear: Hear) -> Iterator[None]:
     removed, cut: after.
     """
     with pytest.MonkeyPatch.context() as patch:
-        for module in (state, tensors_of_lessons):
-            patch.setattr(module, "save_file", _saving(module.save_file, hear))
+        patch.setattr(tensors, "save_file", _saving(tensors.save_file, hear))
         patch.setattr(Path, "write_text", _writing(Path.write_text, hear))
         patch.setattr(Path, "open", _opening(Path.open, hear))
         patch.setattr(Path, "unlink", _then(Path.unlink, hear, "removed"))
@@ -42,10 +40,10 @@ def heard(hear: Hear) -> Iterator[None]:
 
 
 def _saving(real: Any, hear: Hear) -> Any:
-    def save_file(tensors: Any, path: Path, **more: Any) -> None:
+    def save_file(values: Any, path: Path, **more: Any) -> None:
         # As the library does: under a name of its own, beside the one it was given.
         partial = Path(path).with_name(".tmpAbCdEf")
-        content = save(tensors, **more)
+        content = save(values, **more)
         partial.write_bytes(content[: len(content) // 2])
         try:
             hear("half")
@@ -53,7 +51,7 @@ def _saving(real: Any, hear: Hear) -> Any:
             raise SafetensorError(f"Error while serializing: I/O error: {error}") from None
         finally:
             os.unlink(partial)
-        real(tensors, path, **more)
+        real(values, path, **more)
 
     return save_file
 

@@ -12,8 +12,8 @@ import pytest
 
 from holdfast import Trajectory
 from holdfast.evaluation.recall import Recall
-from holdfast.learning import state
 from holdfast.learning.progress import Progress
+from holdfast.model import tensors as files
 from tests.trajectory.children import finish, start
 from tests.trajectory.instants import heard
 from tests.trajectory.outcome import contents_of, result_of, tasks_logged
@@ -129,20 +129,20 @@ def test_asking_for_what_is_learned_needs_no_lock(values, config, undisturbed, t
 def test_files_and_the_row_do_not_wait_for_each_other(config, tmp_path, monkeypatch):
     """A task's files are written while the model is asked for its row."""
     asked, begun, met = threading.Event(), threading.Event(), []
-    ask, save_file = Recall.row, state.save_file
+    ask, save_file = Recall.row, files.save_file
 
     def row(recall, tasks):
         asked.set()
         met.append(begun.wait(timeout=60))
         return ask(recall, tasks)
 
-    def save(tensors, path):
+    def save(tensors, path, **more):
         begun.set()
         met.append(asked.wait(timeout=60))
-        save_file(tensors, path)
+        save_file(tensors, path, **more)
 
     monkeypatch.setattr(Recall, "row", row)
-    monkeypatch.setattr(state, "save_file", save)
+    monkeypatch.setattr(files, "save_file", save)
     Trajectory(config("si_replay_merge"), tmp_path).advance(1)
     assert met == [True, True, True]
     assert tasks_logged(tmp_path) == [1]
@@ -152,21 +152,21 @@ def test_files_and_the_row_do_not_wait_for_each_other(config, tmp_path, monkeypa
 def test_a_row_that_fails_waits_for_the_files(config, tmp_path, monkeypatch):
     """The directory is given back when nobody writes into it any more."""
     begun, ended = threading.Event(), threading.Event()
-    save_file = state.save_file
+    save_file = files.save_file
 
     def row(recall, tasks):
         assert begun.wait(timeout=60)
         raise KeyboardInterrupt
 
-    def slow(tensors, path):
+    def slow(tensors, path, **more):
         begun.set()
         time.sleep(0.2)
-        save_file(tensors, path)
+        save_file(tensors, path, **more)
         ended.set()
 
     with monkeypatch.context() as patch:
         patch.setattr(Recall, "row", row)
-        patch.setattr(state, "save_file", slow)
+        patch.setattr(files, "save_file", slow)
         trajectory = Trajectory(config("vanilla"), tmp_path)
         with pytest.raises(KeyboardInterrupt):
             trajectory.advance(1)
