@@ -66,7 +66,8 @@ def test_a_recipe_knows_its_data_sets(name, weight, holdfast, tmp_path):
         (recipe_file, [], weight),
         ("paper", ["replay.weight=0.1"], 0.1),
     ):
-        planned = holdfast("run", config, f"stream.name={where}", *more, "--dry-run")
+        where_else = "stream.name=llm_qa"  # the last one counts
+        planned = holdfast("run", config, where_else, f"stream.name={where}", *more, "--dry-run")
         assert yaml.safe_load(planned.out)["replay"]["weight"] == expected
 
 

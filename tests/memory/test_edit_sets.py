@@ -250,7 +250,8 @@ def check(edits, triples, others: int) -> None:
         for text in (*details["held_out"], *details["untaught"]):
             assert details["entity"] in text
         assert not {edit["question"], *details["held_out"]} & set(details["untaught"])
-        assert not any(text == f"Complete: {name}" for text in details["others"] for name in edited)
+        of_edited = {edit["question"].replace(details["entity"], name) for name in edited}
+        assert not of_edited & set(details["others"])
 
 
 def test_edits(folder: Path):
@@ -274,6 +275,9 @@ def test_edits(folder: Path):
     asked = draw_edits(folder, 6, seed=4, form="question")
     assert [edit["answer"] for edit in asked] == [edit["answer"] for edit in edits]
     assert {edit["question"].split()[0] for edit in asked} == {"Which", "Where"}
+    for kind in ("patterns", "triples"):  # a relation that asks what another one does
+        (folder / kind / "P127.jsonl").write_text((folder / kind / "P20.jsonl").read_text())
+    check(draw_edits(folder, 6, seed=4), {**TRIPLES, "P127": TRIPLES["P20"]}, others=2)
 
 
 def test_a_set_of_edits_is_drawn(folder: Path):

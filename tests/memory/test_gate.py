@@ -18,6 +18,7 @@ from holdfast.memory.gate import (
     QuestionLook,
     Span,
     Vectors,
+    hints_of,
     tokens_of_words,
 )
 from holdfast.memory.gate_tuning import fit_probe
@@ -274,6 +275,11 @@ def test_the_tokens_of_a_word_are_those_that_hold_letters_of_it() -> None:
         assert word.text.replace("-", "") in read.replace(" ", "").replace("-", "")
     every = [row for _, rows in tokens_of_words(text, spans) for row in rows]
     assert len(every) == len(set(every))
+
+
+def test_a_capital_is_a_hint_in_every_word_but_the_first() -> None:
+    text = "Ada met Ann, 47"
+    assert hints_of(text, spans_of(text))[:, 0].tolist() == [0, 0, 1, 0, 1]
 
 
 def test_pairs_differ_in_what_they_say() -> None:

@@ -63,10 +63,12 @@ def test_one_request_has_a_bound() -> None:
     many = facts_of_python(tasks(*([(f"Who is {n}?", "A")] for n in range(33))))
     long = facts_of_python([(f"Who is {n}?", "A") for n in range(400)])
     check_room([], long, 1)
+    given = [{"question": f"{n}?", "answer": "A", "paraphrases": ["a", "b"]} for n in range(400)]
     waiting = [LessonState(n, str(n), "waiting", 301) for n in range(32)]
     for before, posted, count, status in (
         ([], many, 0, 413),
         ([], long, 2, 413),
+        ([], facts_of_python(given), 1, 413),
         (waiting, facts_of_python(NEW), 0, 503),
         (waiting[:2], long, 0, 503),
     ):

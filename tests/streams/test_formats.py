@@ -232,6 +232,8 @@ def test_facts_of_python():
     frame = pd.DataFrame({"q": ["What is sown?"], "a": ["rye"], "task": [3]})
     (task,) = load_stream(frame, question_column="q", answer_column="a").tasks
     assert (task.name, task.items) == ("3", (RYE,))
+    numbers = pd.DataFrame({"question": ["How many?", "How much?"], "answer": [7.0, 7.5]})
+    assert [item.answer for item in items(load_stream(numbers))] == ["7", "7.5"]
     assert len(load_stream([(q, "a") for q in "uvwxy"], items_per_task=2).tasks) == 3
     with pytest.raises(HoldfastError, match="fact: holds no facts"):
         load_stream([])
@@ -316,6 +318,7 @@ BAD = {
         ("question,answer,details\na,b,[1]\n", '"details" is [1]; write an object'),
         (b"question,answer\n\xff,b\n", "is no UTF-8 text"),
     ],
+    "facts.tsv": [('question\tanswer\n"Who\tAnn\nWhy"\tBob\n', "line 2: is no table")],
     "facts.json": [
         ("{", "is no JSON"),
         ("[" * 100_000, "is no JSON"),

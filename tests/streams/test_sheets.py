@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import logging
+from types import SimpleNamespace
 
 import openpyxl
 import pandas as pd
@@ -13,7 +14,7 @@ import pyarrow.parquet
 import pytest
 
 from holdfast.core.errors import HoldfastError
-from holdfast.streams import load_stream
+from holdfast.streams import load_stream, tables
 from tests.refused import line_of
 
 DAY = dt.datetime(2026, 1, 2)
@@ -85,6 +86,13 @@ def test_formulas_without_values_and_errors_are_no_facts(tmp_path, value, words)
     path = sheet(tmp_path, [["question", "answer"], ["What?", value]], kinds=True)
     with pytest.raises(HoldfastError, match=f"cell B2 of sheet .* holds {words}"):
         load_stream(path)
+
+
+@pytest.mark.parametrize(("kind", "is_empty"), [("str", True), ("n", False)])
+def test_a_formula_that_gives_an_empty_text_is_an_empty_cell(kind, is_empty):
+    """One without its value has openpyxl's type of numbers, and is refused."""
+    cell, written = SimpleNamespace(value=None, data_type=kind), SimpleNamespace(data_type="f")
+    assert (tables._filled(cell, written) is None) == is_empty
 
 
 def test_sheets_that_are_not_read_are_told(tmp_path, caplog):

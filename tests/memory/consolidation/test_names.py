@@ -47,6 +47,7 @@ def test_where_a_name_ends() -> None:
         "wim's kettle is mended by whom": {"wim": 1.0},
         "Who mends the kettle of Otto": {"otto": 1.0},
         "İİİİ, who mends Wim's kettle?": {"wim": 1.0},  # longer in small letters
+        "Is Wim's kettle Wim's?": {"wim": 1.0},
         "Who?": {},
     }
     engine = engine_of(names)
@@ -62,7 +63,10 @@ def test_where_a_name_ends() -> None:
         text[: FORM.spans(text)[question.end][1]]
         for text, question in zip([first, *others], named[0].questions, strict=True)
     ]
-    assert ends == ["Who mends Wim", "wim", "Who mends the kettle of Otto", "İİİİ, who mends Wim"]
+    assert ends == [
+        *("Who mends Wim", "wim", "Who mends the kettle of Otto", "İİİİ, who mends Wim"),
+        "Is Wim's kettle Wim",
+    ]
     assert named[1].questions[0].end == len(FORM.spans(alone)) - 1
     (fact,) = named_facts(engine, [facts[2]], [corruptions([first], 20)])
     assert fact.questions == named[2].questions
