@@ -24,6 +24,8 @@ from holdfast.model.lora import LoraWorkspace
 
 TOKENS_AT_ONCE = 4096
 CACHED_BYTES = 2**30  # of the previous model's states
+# Where the sequences of a packed row begin, for layers that do not take it from position_ids.
+BOUNDS = ("seq_idx", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
 
 
 class Reader:
@@ -74,7 +76,7 @@ class Reader:
         logits: Tensor = self.head(hidden)
         return logits
 
-    def hidden(self, ids: Tensor, mask: Tensor | None = None, **more: Tensor) -> Tensor:
+    def hidden(self, ids: Tensor, mask: Tensor | None = None, **more: Any) -> Tensor:
         """The last hidden states [batch, length, d]; mask: real tokens, [batch, length]."""
         given = {} if mask is None else {"attention_mask": mask.long()}
         return _states(self.decoder(input_ids=ids, use_cache=False, **given, **more))
@@ -181,7 +183,7 @@ def _states(output: Any) -> Tensor:
     return states
 
 
-def tensors_of(batch: Any) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:
+def tensors_of(batch: Any) -> tuple[Tensor, Tensor, Tensor, dict[str, Any]]:
     """A collated batch's ids, masks of real and of trained tokens, and further inputs.
 
     The first three are [batch, length]; a token is trained on if it is real and its label is not
@@ -227,6 +229,8 @@ class PreviousModel:
             )
         # Position ids that restart separate packed sequences only if there is no mask.
         masked = mask is not None
+        if len(ids) == 1:  # packed rows have no padding, so they are one
+            more |= {name: batch[name] for name in BOUNDS if name in batch}
         rows = [self._key(ids[row], real[row], more, row, masked) for row in range(len(ids))]
         missing = {key: row for row, key in enumerate(rows) if key not in self._cache}
         asked: dict[bytes, Tensor] = {}
@@ -246,7 +250,7 @@ class PreviousModel:
         return whole
 
     def _ask(
-        self, ids: Tensor, real: Tensor, more: Mapping[str, Tensor], row: int, masked: bool
+        self, ids: Tensor, real: Tensor, more: Mapping[str, Any], row: int, masked: bool
     ) -> Tensor:
         """The states at the real tokens of one row."""
         if _is_alone(real, more):
@@ -256,20 +260,23 @@ class PreviousModel:
         return self._reader.hidden(ids[None], mask, **given)[0][real]
 
     def _key(
-        self, ids: Tensor, real: Tensor, more: Mapping[str, Tensor], row: int, masked: bool
+        self, ids: Tensor, real: Tensor, more: Mapping[str, Any], row: int, masked: bool
     ) -> bytes:
         parts = [ids[real] if _is_alone(real, more) else torch.where(real, ids, -1)]
-        parts += [_row(value, row).flatten() for value in more.values()]
+        tensors = [value for value in more.values() if isinstance(value, Tensor)]
+        parts += [_row(value, row).flatten() for value in tensors]
         return bytes([masked]) + b"|".join(part.cpu().numpy().tobytes() for part in parts)
 
 
-def _is_alone(real: Tensor, more: Mapping[str, Tensor]) -> bool:
+def _is_alone(real: Tensor, more: Mapping[str, Any]) -> bool:
     """Whether the model needs only the real tokens of a row: they come first, without ``more``."""
     return not more and bool(real[: int(real.sum())].all())
 
 
-def _row(value: Tensor, row: int) -> Tensor:
-    return value[row : row + 1] if len(value) > 1 else value
+def _row(value: Any, row: int) -> Any:
+    """A row of a batch's input; what a packed row alone has is of that row."""
+    several = isinstance(value, Tensor) and value.dim() > 1 and len(value) > 1
+    return value[row : row + 1] if several else value
 
 
 def keep_buffers() -> None:

@@ -12,6 +12,7 @@ from peft import LoraConfig
 from trl import SFTConfig, SFTTrainer
 
 from holdfast.integrations.hf_trainer import with_anchors
+from holdfast.integrations.reader import BOUNDS
 from tests.integrations.test_hf_trainer import TARGETS, arguments, method, tokenizer_of
 from tests.tiny import tiny_llama
 
@@ -68,3 +69,20 @@ def test_an_anchor_acts_in_trls_trainer(name: str, tmp_path: Path) -> None:
         learned_by.append(two_tasks_of_sft(anchored, tmp_path).anchored.workspace.copied())
     weak, strong = learned_by
     assert max(float((weak[key] - strong[key]).abs().max()) for key in weak) > 1e-3
+
+
+def test_the_previous_model_is_told_where_packed_sequences_begin(tmp_path: Path) -> None:
+    """Layers with convolutions take it from ``seq_idx`` alone; attention from ``position_ids``."""
+    passes: list[dict[str, Any]] = []
+
+    def note(_: Any, __: Any, given: dict[str, Any]) -> None:
+        if given.get("position_ids") is not None:
+            passes.append(given)
+
+    trainer = two_tasks_of_sft(method("sd"), tmp_path, padding_free=True, max_length=None)
+    trainer.model.get_base_model().model.register_forward_pre_hook(note, with_kwargs=True)
+    trainer.train()
+    teacher, student = passes[:2]
+    assert int(student["seq_idx"].max()) == 3
+    for name in BOUNDS:
+        assert torch.equal(torch.tensor(teacher[name]), torch.tensor(student[name])), name
