@@ -21,6 +21,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from holdfast.core.errors import HoldfastError
 from holdfast.integrations import state
 from holdfast.integrations.anchored import Anchored
 
@@ -39,6 +40,16 @@ class AnchorCallback(Callback):
     ) -> None:
         self._anchored, self._sequences, self._labels = anchored, sequences, labels
         self._loaded: dict[str, Any] | None = None  # a checkpoint's state, until training begins
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Raise HoldfastError if averaged weights would replace those that the task ended with."""
+        later = trainer.callbacks[trainer.callbacks.index(self) :]  # type: ignore[attr-defined]
+        for callback in later:
+            name = type(callback).__name__
+            if name.endswith("WeightAveraging"):
+                raise HoldfastError(
+                    f"{name} changes the weights when training ends; put it before AnchorCallback"
+                )
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._restore()

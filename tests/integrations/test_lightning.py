@@ -9,9 +9,10 @@ import lightning
 import pytest
 import torch
 from accelerate import Accelerator
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import ModelCheckpoint, StochasticWeightAveraging
 from torch.utils.data import DataLoader
 
+from holdfast.core.errors import HoldfastError
 from holdfast.integrations import Anchored
 from holdfast.integrations.lightning import AnchorCallback
 from tests.integrations.test_anchored import (
@@ -158,6 +159,32 @@ def test_accelerate_is_the_bare_loop(by_hand: Anchored) -> None:
                 optimizer.zero_grad()
         anchored.end()
     assert_same(anchored, by_hand)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_weights_are_averaged_before_the_task_ends(first: bool) -> None:
+    """After it a merge would have what it merged a second time."""
+    anchored = anchored_of(peft_model().float(), ("sd",), "merge")
+    callbacks: list[Any] = [
+        StochasticWeightAveraging(0.01, swa_epoch_start=1),
+        AnchorCallback(anchored, TASKS[0]),
+    ]
+    trainer = lightning.Trainer(
+        max_epochs=3,
+        accelerator="cpu",
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=False,
+        callbacks=callbacks if first else callbacks[::-1],
+    )
+    loader: Any = DataLoader(TASKS[0], batch_size=BATCH, collate_fn=batch_of)  # type: ignore[arg-type]
+    if first:
+        trainer.fit(Tuned(anchored), loader)
+        assert anchored.completed == 1 and anchored.workspace.is_clear
+    else:
+        with pytest.raises(HoldfastError, match="put it before AnchorCallback"):
+            trainer.fit(Tuned(anchored), loader)
 
 
 def test_a_step_that_was_interrupted_is_no_part_of_the_path() -> None:
