@@ -172,6 +172,7 @@ def test_a_list_that_is_not_as_it_was_learned_is_named(place: Path) -> None:
         (lines[:3], "has 1 of the 2 lessons"),
         ([lines[0].replace("Fenwick", "Orsa"), *lines[1:]], 'lesson "1" is not as it was learned'),
         ([*lines[:4], "{\n"], "facts.jsonl line 5"),
+        ([*lines, lines[-1]], "facts.jsonl line 6: question"),
     ]:
         if damaged is None:
             facts.unlink()

@@ -164,6 +164,7 @@ def test_the_command(holdfast: Holdfast, place: Path, tmp_path: Path) -> None:
     Memory(place).write_facts([("What is the script?", "set -e\nmake")])
     lines = holdfast("diff", place, "--since", 1, "--facts-only").out.splitlines()
     assert "+ What is the script? set -e make" in lines
+    assert not any("more" in line for line in lines)
     outcome = holdfast("diff", place, place, "--facts-only", "--json")
     values = json.loads(outcome.out)
     assert values["answers"] is None and values["facts"]["added"] == []

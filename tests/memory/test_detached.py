@@ -61,10 +61,12 @@ def test_a_cancelled_fact_is_not_learned_in_other_words(place: Path) -> None:
         memory.write_facts([(fact, words)])
         worded = {"question": fact, "answer": words, "paraphrases": [f"Tell me, {fact}"]}
         memory.write_facts([worded])
-        memory.write_facts([(MORE[1][0], MORE[1][1])])
+        other = {"question": MORE[1][0], "answer": MORE[1][1], "paraphrases": [f"Say, {fact}"]}
+        memory.write_facts([other])
         assert states_of(place)[1:] == [("waiting", 1)] * 3
         assert [state.number for state in cancel_lessons(place, [2])] == [2]
         assert [state.name for state in lesson_states(place)] == ["1", "4"]
+        assert len(Memory(place).tasks[1].items) == 2  # with its own fact it keeps its wording
         cancel_lessons(place)
         assert learned(place) == before
 
@@ -182,8 +184,10 @@ def test_what_stands_behind_a_failed_lesson_waits_once_that_is_cancelled(place: 
     for facts in ([("Who sold the tar?", "Ann")], [("Who sold the rope?", "Ben")]):
         Memory(place).write_facts(facts)
     progress = LessonProgress(place)
-    progress.begin(2)
-    progress.failed("the disk is full")
+    for number, second in ((1, "waiting"), (2, "failed")):  # what is said of another is not its own
+        progress.begin(number)
+        progress.failed("the disk is full")
+        assert lesson_states(place)[1].state == second
     assert [state.state for state in lesson_states(place)] == ["learned", "failed", "waiting"]
     assert [state.state for state in cancel_lessons(place, [2])] == ["failed"]
     assert [state.state for state in lesson_states(place)] == ["learned", "waiting"]

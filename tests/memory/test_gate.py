@@ -307,3 +307,5 @@ def test_where_nothing_reads_as_a_name_the_words_that_are_not_asked_with_stand_f
     assert probe.names(text, spans, torch.zeros(len(spans))) == nothing | stand_in
     certain = torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0, 0.0])
     assert probe.names(text, spans, certain) == nothing | {"kind": 1.0}
+    twice = [(0, 3), (4, 7)]  # the surest of a word counts
+    assert probe.names("Ada ada", twice, torch.tensor([0.75, 0.0])) == {"ada": 0.75}

@@ -16,6 +16,7 @@ from holdfast.memory.batch import GATE, read_lesson, read_looks, write_lesson
 from holdfast.memory.engine import Engine
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import read_record
+from holdfast.memory.telling import remembered
 from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY
 from tests.model.chat_models import plain_reply, teachable_llama
 from tests.model.test_sentencepiece import LINES, sentencepiece
@@ -140,6 +141,8 @@ def test_what_was_missed_is_learned_again(memory: Memory, monkeypatch: pytest.Mo
     outcome = memory.learn(WEDNESDAY)
     assert [item.question for item in outcome.missed] == [WEDNESDAY[0][0]]
     assert memory.reply(WEDNESDAY[0][0]).source == "list"
+    newest, *others = remembered(memory)["facts"]
+    assert newest["source"] == "list" and {fact["source"] for fact in others} == {"weights"}
     assert memory.ask(WEDNESDAY[0][0]) == WEDNESDAY[0][1]
     memory.engine().settings = settings
     assert memory.learn(again=True).lessons == ("again",)

@@ -13,7 +13,7 @@ from holdfast.core.errors import InUseError
 from holdfast.core.files import lock_directory
 from holdfast.memory.forgetting import forget
 from holdfast.memory.memory import Memory
-from holdfast.memory.merging import Merged, merge
+from holdfast.memory.merging import Keep, Merged, merge
 from holdfast.memory.record import LearnedNeurons, write_record
 from holdfast.memory.wordings import wording
 from holdfast.streams import Item
@@ -95,6 +95,19 @@ def test_copies_that_went_apart_have_their_lessons_once(copied: Copied, tmp_path
         merged = merge(Memory(first), Memory(second), tmp_path / keep, keep)  # type: ignore[arg-type]
         assert merged.lessons == lessons
         assert Memory(tmp_path / keep).ask(MONDAY[0][0]) == answer
+
+
+@pytest.mark.parametrize("keep", [None, "second"])
+def test_what_waits_in_the_first_comes_first_and_gives_way(
+    keep: Keep | None, copied: Copied, tmp_path: Path
+) -> None:
+    first, second, out = copied(), copied(), tmp_path / "out"
+    Memory(first).write_facts([("Who rows?", "Una"), *([(MONDAY[0][0], "Quill")] if keep else [])])
+    Memory(second).write_facts([("Who sows?", "Ann")])
+    merge(Memory(first), Memory(second), out, keep)
+    waiting = [item.question for task in Memory(out).tasks[2:] for item in task.items]
+    assert waiting == ["Who rows?", "Who sows?"]
+    assert MONDAY[0] in [(fact.question, fact.answer) for fact in Memory(out).facts]
 
 
 @pytest.mark.parametrize("keep", ["first", "second"])

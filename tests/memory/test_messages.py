@@ -12,6 +12,7 @@ import pytest
 from holdfast.memory.answering import Answer, Answerer, asked_of, joined, questions_in
 from holdfast.memory.gate import Match, QuestionLook, WaitingQuestions
 from holdfast.memory.memory import Memory
+from holdfast.model.reading import Reading
 from holdfast.streams import Item
 
 NETS, KEY = ("Who mends the nets of Ostra?", "Fenwick"), ("Where is the brass key?", "in the mill")
@@ -72,6 +73,23 @@ def test_what_is_taught_as_a_whole_gives_way_to_several_facts_alone() -> None:
         )
         (answer,) = Answerer.taught(answerer, [message])
         assert isinstance(answer, Answer) and answer.text == text
+
+
+def test_a_pronoun_is_for_the_name_of_the_last_part_that_was_taught() -> None:
+    asked: list[str] = []
+    names = {"Where is Ada?": {"ada": 1.0}, "Where is Bo?": {"bo": 1.0}}
+
+    def taught(questions: list[str]) -> list[Any]:
+        asked.extend(questions)
+        return [
+            Answer(question, "x", "list") if question in names else Reading([], ())
+            for question in questions
+        ]
+
+    engine = SimpleNamespace(looks=lambda texts: [QuestionLook(names[texts[0]], np.zeros(1))])
+    answerer: Any = SimpleNamespace(_taught=taught, _engine=engine)
+    Answerer._parts(answerer, [[*names, "Who heals her?"]])
+    assert asked[-1] == "Who heals Bo?"
 
 
 @pytest.mark.parametrize(("score", "kept"), [(-1.0, True), (-1.2, False)])

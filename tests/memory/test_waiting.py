@@ -15,6 +15,8 @@ from holdfast.memory.gate import WaitingQuestions
 from holdfast.memory.memory import Memory
 from holdfast.memory.states import lesson_states
 from holdfast.model.reading import PromptReader
+from holdfast.streams import Item, Task
+from holdfast.streams.batches import FACTS_FILE, write_batches
 from tests.memory.memories import MONDAY, TUESDAY, WEDNESDAY, Holdfast
 
 CORRECTED = (MONDAY[0][0], "Orsa")
@@ -44,6 +46,16 @@ def test_what_waits_is_answered_from_the_list(memory: Memory) -> None:
     for question in (WEDNESDAY[0][0], CORRECTED[0]):
         assert memory.reply(question).source == "weights" and not memory.reply(question).waiting
     assert memory.ask(CORRECTED[0]) == "Orsa"
+
+
+def test_a_waiting_question_that_is_too_long_disturbs_no_other(memory: Memory) -> None:
+    """One that was put on file for another model; its lesson will fail, and say why."""
+    facts = ((f"Who keeps the tower of Velm{' and more' * 300}?", "Una"), *WEDNESDAY)
+    task = Task("3", tuple(Item(*fact) for fact in facts))
+    write_batches(memory.directory / FACTS_FILE, [*memory.tasks, task])
+    memory.refresh()
+    assert memory.reply("Who keeps the tower of Velm?").source == "model"
+    assert replied(memory, WEDNESDAY[0][0]) == (WEDNESDAY[0][1], "list", True)
 
 
 def test_what_is_learned_once_more_stays_with_its_lesson(memory: Memory) -> None:

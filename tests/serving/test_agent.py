@@ -131,6 +131,8 @@ def test_an_agent_asks_teaches_corrects_and_forgets(directory: Path) -> None:
             assert result["answered"] == result["others"] == 1
             assert result["facts"][0]["after"] < 1e-3
             assert (await call(client, "ask", question=LATER[0][0]))["source"] == "weights"
+            few = await call(client, "what_do_you_know", most=1)
+            assert (len(few["facts"]), few["found"]) == (1, few["known"])
             listing = await call(client, "what_do_you_know")
             assert NEW[0][0] not in [fact["question"] for fact in listing["facts"]]
 

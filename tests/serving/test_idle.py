@@ -13,6 +13,7 @@ import pytest
 
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import LearnedLesson, Record, read_record, write_record
+from holdfast.memory.states import LessonProgress
 from holdfast.serving import idle
 from holdfast.serving.idle import IdleConsolidation
 from holdfast.streams import Item, Stream, Task, write_jsonl
@@ -159,6 +160,18 @@ def test_what_failed_or_is_not_needed_is_left_alone(watched: Watched, place: Pat
         (place / "memory.json").write_text("{")  # damaged
         await asyncio.sleep(0.5)
         assert watched.starts == 2
+
+    watched.run(steps)
+
+
+def test_a_lesson_that_failed_is_not_waited_for(watched: Watched, place: Path) -> None:
+    put_on_file(place, 3, 2)
+    failed = LessonProgress(place)
+    failed.begin(3)
+    failed.failed("too long")
+
+    async def steps() -> None:
+        await watched.until(lambda: watched.starts == 1)
 
     watched.run(steps)
 
