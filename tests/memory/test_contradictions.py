@@ -11,7 +11,8 @@ import pytest
 from holdfast.core.errors import HoldfastError
 from holdfast.memory.answering import Answer, Answerer
 from holdfast.memory.memory import Memory
-from holdfast.memory.plan import contradictions, plan
+from holdfast.memory.plan import Correction, LessonOutcome, contradictions, plan
+from holdfast.memory.telling import outcome_lines
 from holdfast.streams import Item, Stream, Task
 from holdfast.streams.batches import WORDING_OF
 
@@ -94,3 +95,13 @@ def test_teaching_tells_of_it_where_a_model_is_loaded(
         LINE.format("In which box is it?"),
     )
     assert {fact.answer for fact in memory.facts} >= {"in the mill", "at sea", "at Lum's", "3"}
+
+
+def test_of_many_corrections_few_are_shown() -> None:
+    facts = [Item(f"Who is {number}?", "Una") for number in range(5)]
+    corrected = tuple(Correction(fact, fact) for fact in facts)
+    lines = outcome_lines(LessonOutcome((), (), (), (), corrected, 5))
+    shown = [f'corrected: "{fact.question}" is "Una", was "Una"' for fact in facts[:3]]
+    assert [line for line in lines if line.startswith("corrected")] == [
+        *shown, "corrected: 2 more",
+    ]  # fmt: skip
