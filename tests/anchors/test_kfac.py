@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -135,8 +136,12 @@ def test_written_sequences_are_asked_anew_and_leave_no_state() -> None:
     for number, written in ((2, first), (3, second)):
         anchor.begin(start(number, 10 * (number - 1), written))
         torch.testing.assert_close(anchor.term(), 20 * expected((1, written)))
+        torch.testing.assert_close(anchor.reloaded().term(), anchor.term())
         anchor.end(end(number, task_factors))
         assert anchor.state == anchor.reloaded().state == {}
+    kept = {"past": first}
+    with pytest.raises(KeyError, match="between tasks, where none is kept"):
+        anchor.anchor.unpack(anchor.anchor.pack(kept))
 
 
 def test_what_the_previous_model_writes_is_needed_by_who_looks_at_it() -> None:

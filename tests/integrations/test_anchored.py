@@ -241,17 +241,21 @@ def test_general_text_begins_as_one_says() -> None:
 
 
 def test_general_text_begins_with_no_stop_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 3,000 draws from 257 tokens; unless a transformers tokenizer names the stop token 0."""
+    """Of 3,000 draws from 257 tokens; unless a transformers tokenizer names the stop token 0.
+
+    Nor with a token that the model's table has no row for.
+    """
     monkeypatch.setattr(boundary, "samples", lambda _, begins, *__: begins)
     bytes_apart = byte_tokenizer()
     for tokenizer, tokens in (
         (None, 257),
         (bytes_apart.backend_tokenizer, 257),
         (bytes_apart, 256),
+        (byte_tokenizer(merges=[("a", "b")]), 256),
     ):
         anchored = anchored_of(peft_model(), ["general"], "shared", tokenizer=tokenizer)
         drawn = {token for _, token in general_text(anchored, 1, 3000)}
-        assert len(drawn) == tokens and (0 in drawn) == (tokenizer is not bytes_apart)
+        assert len(drawn) == tokens and (0 in drawn) == (tokens == 257) and max(drawn) == 256
 
 
 def test_chats_begin_as_the_template_says() -> None:
@@ -317,6 +321,19 @@ def test_samples_are_named_by_task_and_batch() -> None:
     second, third = (samples_before(anchored, task)[0] for task in (2, 3))
     assert samples_before(anchored, 2)[0] == second != third
     assert second[:AT_ONCE] != second[AT_ONCE:]
+
+
+def test_curvature_on_what_the_model_wrote_needs_no_replay() -> None:
+    anchored = Anchored(
+        peft_model(),
+        anchors={"kfac": {"source": "written"}},
+        sampling={"samples": 3, "max_new_tokens": 4},
+        begin_with=[7],
+    )
+    for number in (1, 2):
+        anchored.begin(short_sequences(2))
+        assert ("penalty" in anchored.states["kfac"]) == (number > 1)
+        anchored.end()
 
 
 def test_orders_of_replay_are_named_by_task_and_pass() -> None:

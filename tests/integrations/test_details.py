@@ -121,7 +121,9 @@ def test_a_gradient_that_the_rule_changes_needs_the_call() -> None:
     anchored.loss(batch_of(short_sequences(2)), exact_loss).backward()
     refused("call adjust_gradient", anchored.before_step)
     anchored.adjust_gradient()
-    anchored.before_step()
+    with anchored.step():
+        pass
+    refused("call adjust_gradient", anchored.before_step)  # before every step
 
 
 def test_a_state_from_before_a_merge_needs_the_model_as_it_came(tmp_path: Path) -> None:
@@ -135,6 +137,13 @@ def test_a_state_from_before_a_merge_needs_the_model_as_it_came(tmp_path: Path) 
     fresh = anchored_of(peft_model(), (), "merge")
     fresh.load(tmp_path / "before")
     assert all(torch.equal(tensor, before[k]) for k, tensor in fresh.workspace.copied().items())
+    fresh.begin(short_sequences(3))
+    fresh.end()
+    for each in (anchored, fresh):
+        each.begin(short_sequences(3, seed=2))  # draws anew
+    drawn = anchored.workspace.copied()
+    assert all(torch.equal(tensor, drawn[k]) for k, tensor in fresh.workspace.copied().items())
+    fresh = anchored_of(peft_model(), (), "merge")
     fresh.load(tmp_path / "after")  # a merge that was loaded is one, too
     refused("have been merged into since", lambda: fresh.load(tmp_path / "before"))
 

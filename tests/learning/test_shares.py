@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +18,26 @@ from holdfast.learning.recorded import Recorded
 from holdfast.learning.shares import shares, shares_of
 from holdfast.learning.task import learn_task
 from holdfast.learning.trajectory import Trajectory
-from tests.tiny import exact_backbone, short_sequences
+from holdfast.streams import Task
+from tests.tiny import exact_backbone, exact_gpt2, short_sequences
 
 TAU, QUESTIONS, RHO = 1.5, 0.25, 2.0
 PROBES = TaskData(short_sequences(5, seed=9), prompts=[1, 2, 1, 1, 2])
 
 
-def new_learner(method: str) -> Learner:
+def new_learner(method: str, turned: bool) -> Learner:
+    """turned: whether the model stores its matrices [d_in, d_out]."""
+    targets = ("c_attn", "c_fc") if turned else ("q_proj", "down_proj")
     values: dict[str, Any] = {
         "method": method,
-        "lora": {"rank": 2, "alpha": 2 * RHO, "dropout": 0.0, "targets": ("q_proj", "down_proj")},
+        "lora": {"rank": 2, "alpha": 2 * RHO, "dropout": 0.0, "targets": targets},
         "optim": {"epochs": 1, "batch_size": 2, "lr": 1e-3},
         "sampling": {"general": 0},
         "curvature": {"temperature": TAU, "questions": QUESTIONS},
         "pairs": {"positions": 7, "general": 0},
     }
-    learner = Learner(RunConfig.of(values), exact_backbone())
+    backbone = exact_gpt2() if turned else exact_backbone()
+    learner = Learner(RunConfig.of(values), backbone)
     learn_task(learner, TaskData(short_sequences(4, seed=1), [1] * 4), Progress())
     return learner
 
@@ -57,23 +62,27 @@ def logits(learner: Learner) -> Tensor:
     return torch.cat(every)
 
 
-def whole_matrices(learner: Learner) -> dict[str, Tensor]:
-    layers = learner.workspace.layers
-    return {
-        name: (dense + layers[name].scale * layers[name].lora_B @ layers[name].lora_A).detach()
-        for name, dense in learner.workspace.dense().items()
-    }
+def whole_matrices(learner: Learner, turned: bool) -> dict[str, Tensor]:
+    """Of every map, [d_out, d_in]."""
+    layers, whole = learner.workspace.layers, {}
+    for name, dense in learner.workspace.dense().items():
+        dW = layers[name].scale * layers[name].lora_B @ layers[name].lora_A
+        whole[name] = ((dense.t() if turned else dense) + dW).detach()
+    return whole
 
 
-@pytest.mark.parametrize("method", ["kfac_pairs_merge", "kfac_pairs"])
-def test_every_row_is_the_plain_one(method: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "turned"),
+    [("kfac_pairs_merge", False), ("kfac_pairs", False), ("kfac_pairs_merge", True)],
+)
+def test_every_row_is_the_plain_one(method: str, turned: bool) -> None:
     """Merged, and with a shared adapter, whose change begins where the last task left it."""
-    before, student, untouched = (new_learner(method) for _ in range(3))
+    before, student, untouched = (new_learner(method, turned) for _ in range(3))
     lesson = TaskData(short_sequences(4, seed=2), [1] * 4, past_items=4)
     rows, forms = shares_of(before, student, lesson, {"answers": PROBES}, lambda *_: None)
     values = {row.what: row.values["answers"] for row in rows}
 
-    start, end = whole_matrices(untouched), whole_matrices(student)
+    start, end = (whole_matrices(learner, turned) for learner in (untouched, student))
     change = {name: end[name] - start[name] for name in start}
     p, q = ((logits(learner) / TAU).log_softmax(1) for learner in (untouched, student))
     each = TAU**2 * (p.exp() * (p - q)).sum(1)
@@ -142,14 +151,28 @@ SMALL: dict[str, Any] = {
 }
 
 
-def test_a_run_is_read_and_nothing_is_written(backbone_directory: Path, tmp_path: Path) -> None:
-    """Before the stream's end and at it; each row has the columns that it can have."""
+def test_a_run_is_read_and_nothing_is_written(
+    backbone_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the stream's end and at it; each row has the columns that it can have.
+
+    Of two tasks of two items, two items are drawn, not the first two.
+    """
+    probed: list[set[str]] = []
+
+    def task_data(self: Learner, tasks: Sequence[Task]) -> TaskData:
+        probed.append({item.question for item in tasks[0].items})
+        return data_of(self, tasks)
+
+    data_of = Learner.task_data
     config = RunConfig.of(SMALL, [f"backbone.name={backbone_directory}"])
     trajectory = Trajectory(config, tmp_path)
     for horizon in (1, 2):
         trajectory.advance(horizon)
         before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-        rows = shares(Recorded.read(tmp_path), 3, lambda *_: None)
+        with monkeypatch.context() as patch:
+            patch.setattr(Learner, "task_data", task_data)
+            rows = shares(Recorded.read(tmp_path), 2, lambda *_: None)
         assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
         *measured, kfac = rows
         assert (
@@ -161,6 +184,8 @@ def test_a_run_is_read_and_nothing_is_written(backbone_directory: Path, tmp_path
                 2 * horizon + 3
             )
             assert row.values["both"] == pytest.approx(parts)
+    [once, first, drawn, _] = probed
+    assert once == first and len(drawn) == 2 and drawn != first
 
 
 def test_of_a_model_that_writes_nothing_answers_alone_are_measured(

@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.errors import HoldfastError, InUseError
+from holdfast.memory.detached import learning_command
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import PROGRESS_FILE
 from holdfast.memory.states import LessonProgress, cancel_lessons, lesson_states
+from tests.cli.conftest import refused
 from tests.memory.memories import Holdfast
 from tests.serving.chat_memories import FACTS, LATER, MANY, MORE, copied, learned, when
 
@@ -144,9 +146,11 @@ def test_a_list_that_is_edited_during_a_lesson_damages_nothing(place: Path) -> N
     assert Memory(place).reply(MORE[0][0]).text == "Rum"  # as the list is now
 
 
-def test_the_list_of_a_lost_record_is_learned_again(place: Path) -> None:
+def test_the_list_of_a_lost_record_is_learned_again(place: Path, holdfast: Holdfast) -> None:
+    """Where one says of which model, not by a lesson in the background."""
     model = Memory(place).model
     (place / "memory.json").unlink()
+    refused(holdfast(*learning_command(place)[4:]), "no such memory")
     outcome = Memory(place, model).learn(LATER)
     assert outcome.known == 4 and Memory(place).ask(FACTS[0][0]) == FACTS[0][1]
 

@@ -186,9 +186,10 @@ def test_a_wording_that_the_other_asks_is_left_out(
 def test_questions_that_marks_alone_tell_apart_are_warned_of(
     copied: Copied, other: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Of those that the first had both of, learning them warned."""
     first = copied()
-    question = WEDNESDAY[0][0].rstrip("?").lower()
-    Memory(first).learn([(question, "nobody")])
+    question, known = (text.rstrip("?").lower() for text in (WEDNESDAY[0][0], MONDAY[1][0]))
+    Memory(first).learn([(question, "nobody"), (known, "nobody")])
     caplog.clear()
     merge(Memory(first), Memory(other), tmp_path / "out", keep="first")
     warnings = [record.getMessage() for record in caplog.records if "are two facts" in record.msg]

@@ -16,6 +16,7 @@ from holdfast.learning.config import RunConfig
 from holdfast.learning.progress import OptimiserStep, Progress
 from holdfast.learning.stream import stream_of
 from holdfast.learning.trajectory import Trajectory
+from holdfast.model.chat import template_of
 from holdfast.model.curvature import named_tensors
 from holdfast.prediction.seconds import Seconds, _timed
 from holdfast.prediction.space import LiveTensors, PredictedMemory, at_end, written
@@ -189,8 +190,23 @@ def test_a_stream_is_its_tasks_and_its_rows() -> None:
         sum(phases["training"] for phases in (first, last, last)) + 10.0 + 2 * last["teacher"]
     )
     assert predicted.whole() == pytest.approx(learning + (1 + 2 + 3) + 3)
-    joint = replace(work, config=configured("joint", *SHORT))
-    assert [joint.minibatches(task) for task in (1, 3)] == [4, 12]
+    joint = replace(work, config=configured("joint", *SHORT, "optim.cooldown=1"))
+    assert [joint.minibatches(task) for task in (1, 3)] == [6, 18]
+    assert work.verified.rows == 3 * 16  # all fit into a batch
+    few = replace(work, lengths=(10, 20, 30, 40))
+    assert [few.minibatch(rows)[0].length for rows in (1, 2, 8)] == [30, 40, 40]
+
+
+@pytest.mark.parametrize("method", ["vanilla", "replay"])
+@pytest.mark.parametrize("ends", [True, False])
+def test_sequences_are_as_long_as_those_of_a_run(method: str, ends: bool) -> None:
+    config = configured(method, *SHORT, f"template.append_eos={ends}")
+    stream, tokenizer = stream_of(config), load_tokenizer("embedded")
+    template = template_of(config.template, tokenizer)
+    seed = 0 if config.has_replay_token else None
+    items = [item for task in stream.tasks for item in task.items]
+    lengths = sorted(len(template.encode(item, tokenizer, seed, 0)) for item in items)
+    assert Workload.of(config, stream, tokenizer).lengths == tuple(lengths)
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def bare_question(form: ChatForm, text: Turn) -> tuple[int, ...]:
 @dataclass
 class _Part:
     """What is written of a part. wanted: how many of its :data:`_Wanted` have their questions;
-    questions: kinds and token ids; texts: of the first questions, also those with empty answers.
+    questions: kinds and token ids; texts: of the first questions.
     """
 
     wanted: int = 0
@@ -132,7 +132,7 @@ def own_texts(
 
     for part in _parts(settings)[written.parts :]:
         _write(reader, part, settings, written.begun, keep)
-        written.texts += [text for text in written.begun.texts if text.answer]
+        written.texts += written.begun.texts
         written.parts, written.begun = written.parts + 1, _Part()
         keep(0)
     return written.texts
