@@ -86,7 +86,7 @@ def _chosen(memory: Memory, task: str | None, where: Sequence[str]) -> list[str]
     A corrected fact has the values of all its versions, since its former answers are still on file.
     """
     from holdfast.builders.documents import is_page_of
-    from holdfast.streams.batches import fact_key
+    from holdfast.streams.batches import fact_key, is_wording
 
     facts = list(memory.facts)
     versions: dict[str, list[Item]] = {}
@@ -100,7 +100,8 @@ def _chosen(memory: Memory, task: str | None, where: Sequence[str]) -> list[str]
                 f"--task: {memory.directory} has no batch {task!r:.60}; "
                 f"holdfast lessons {memory.directory} lists them"
             )
-        keys = set(map(fact_key, named.items))
+        # A wording alone may have come later than its fact, which is another batch's then.
+        keys = {fact_key(item) for item in named.items if not is_wording(item)}
         facts = [fact for fact in facts if fact_key(fact) in keys]
     for text in where:
         key, equals, value = text.partition("=")

@@ -261,6 +261,20 @@ def test_facts_are_chosen_by_what_they_came_with(
     assert [row["question"] in remaining for row in rows] == [False] * 2 + [True] * 5
 
 
+def test_a_batch_of_other_wordings_alone_has_no_facts(
+    holdfast: Holdfast, place: Path, tmp_path: Path
+) -> None:
+    """The fact is of the batch that taught it."""
+    (question, answer), *_ = MONDAY
+    row = {"question": question, "answer": answer, "paraphrases": ["Another way to ask that?"]}
+    file = tmp_path / "new.jsonl"
+    file.write_text(json.dumps(row))
+    Memory(place).write_facts(str(file))
+    (wording,) = Memory(place).tasks[-1].items
+    assert wording.question == row["paraphrases"][0]
+    refused(holdfast("forget", place, "--task", Memory(place).tasks[-1].name), "nothing to forget")
+
+
 def test_what_was_proposed_of_its_passage_goes_too(
     copied: Copied, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
