@@ -319,7 +319,9 @@ class Messages:
         messages = []
         for line in whole.split(b"\n"):
             with contextlib.suppress(ValueError):  # a job was killed while it wrote
-                messages.append(json.loads(line))
+                message = json.loads(line)
+                if "kind" in message:  # not so in those of an older holdfast
+                    messages.append(message)
         return messages
 
 

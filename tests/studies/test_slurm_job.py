@@ -87,6 +87,7 @@ def test_messages_that_a_killed_job_left_half_are_passed_over(tmp_path):
     assert messages.new() == []
     messages.tell("task", task=1)
     with path.open("ab") as file:
+        file.write(b'{"told": "submitted", "job": "4_0"}\n')  # as an older holdfast wrote
         file.write(b'{"kind": "task", "ta')
     assert messages.new() == [{"kind": "task", "task": 1}]
     messages.tell("begins")  # spoiled by what stands before it
