@@ -320,10 +320,8 @@ class Anchored:
         task.adjusted = False
         if self.needs("fit_gradient"):
             task.before = self.workspace.copied()
-        elif self.anchors and not task.acted:
-            raise HoldfastError(
-                "the step's loss has no anchors in it; compute it with loss(batch) of the Anchored"
-            )
+        elif self.anchors:
+            task.check_anchors_acted(self.workspace.parameters().values())
 
     def after_step(self) -> None:
         """Call this just after ``optimizer.step()``."""

@@ -129,6 +129,16 @@ class Task:
             before = self.fit_gradient.get(name)
             self.fit_gradient[name] = part if before is None else before + part
 
+    def check_anchors_acted(self, factors: Iterable[Tensor]) -> None:
+        """Raise HoldfastError if the factors have a gradient, but no loss had the anchors' terms.
+
+        They have none in a step of an optimiser for other parameters.
+        """
+        if not self.acted and any(factor.grad is not None for factor in factors):
+            raise HoldfastError(
+                "the step's loss has no anchors in it; compute it with loss(batch) of the Anchored"
+            )
+
     def step_gradient(self) -> dict[str, Tensor]:
         """The fit gradient of the step that was made; HoldfastError if none was computed."""
         if not self.fit_gradient:

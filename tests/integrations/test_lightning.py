@@ -187,6 +187,43 @@ def test_weights_are_averaged_before_the_task_ends(first: bool) -> None:
             trainer.fit(Tuned(anchored), loader)
 
 
+class BesideAnother(Tuned):
+    """Another part of the module has an optimiser of its own, which makes its step first."""
+
+    def __init__(self, anchored: Anchored) -> None:
+        super().__init__(anchored)
+        self.other = torch.nn.Linear(1, 1)
+        self.automatic_optimization = False
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.other.parameters(), lr=LR), super().configure_optimizers()
+
+    def training_step(self, batch: Any, index: int) -> None:  # type: ignore[override]
+        other, factors = self.optimizers()  # type: ignore[misc]
+        self.manual_backward(self.other(torch.ones(1)).sum())
+        other.step()
+        other.zero_grad()
+        self.manual_backward(self.anchored.loss(batch))
+        factors.step()
+        factors.zero_grad()
+
+
+def test_a_step_of_another_part_needs_no_anchors() -> None:
+    anchored = anchored_of(peft_model().float(), ("sd",), "shared")
+    trainer = lightning.Trainer(
+        max_epochs=1,
+        accelerator="cpu",
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=False,
+        callbacks=[AnchorCallback(anchored, TASKS[0])],
+    )
+    loader: Any = DataLoader(TASKS[0], batch_size=BATCH, collate_fn=batch_of)  # type: ignore[arg-type]
+    trainer.fit(BesideAnother(anchored), loader)
+    assert anchored.completed == 1
+
+
 def test_a_step_that_was_interrupted_is_no_part_of_the_path() -> None:
     """The next fit goes on with the task, and not with the gradient that was left."""
     anchored = anchored_of(peft_model(), ("si",), "shared")
