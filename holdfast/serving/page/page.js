@@ -89,8 +89,9 @@ const SOURCES = {
   model: "The model's own answer; it was not taught that.",
 };
 
-// A question without case and punctuation.
-const plain = (text) => text.toLocaleLowerCase().replace(/[^\p{L}\p{N}]+/gu, " ").trim();
+// A question without case and punctuation; signs that carry meaning stay, as in C#.
+const plain = (text) =>
+  text.toLocaleLowerCase().replace(/[^\p{L}\p{M}\p{N}\p{S}#%&*@/-]+/gu, " ").trim();
 
 // The line below an answer: where it comes from, and what was taught if it was asked otherwise.
 function remark(told) {
