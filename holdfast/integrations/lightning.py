@@ -64,7 +64,10 @@ class AnchorCallback(Callback):
     ) -> None:
         """The gradient is complete; Lightning clips it after this."""
         self._anchored.adjust_gradient()
-        self._anchored.before_step()
+        task = self._anchored.task
+        # With several optimisers the factors' may have made its step, which after_step() is to see.
+        if task is None or task.before is None:
+            self._anchored.before_step()
 
     def on_train_batch_end(
         self,

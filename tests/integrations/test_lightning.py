@@ -188,31 +188,35 @@ def test_weights_are_averaged_before_the_task_ends(first: bool) -> None:
 
 
 class BesideAnother(Tuned):
-    """Another part of the module has an optimiser of its own, which makes its step first."""
+    """Another part of the module has an optimiser of its own, which makes its step too."""
 
-    def __init__(self, anchored: Anchored) -> None:
+    def __init__(self, anchored: Anchored, first: bool) -> None:
+        """first: whether the other part makes its step before the factors do."""
         super().__init__(anchored)
-        self.other = torch.nn.Linear(1, 1)
+        self.other, self.first = torch.nn.Linear(1, 1), first
         self.automatic_optimization = False
 
     def configure_optimizers(self) -> Any:
         return torch.optim.SGD(self.other.parameters(), lr=LR), super().configure_optimizers()
 
     def training_step(self, batch: Any, index: int) -> None:  # type: ignore[override]
-        other, factors = self.optimizers()  # type: ignore[misc]
-        self.manual_backward(self.other(torch.ones(1)).sum())
-        other.step()
-        other.zero_grad()
-        self.manual_backward(self.anchored.loss(batch))
-        factors.step()
-        factors.zero_grad()
+        losses = (
+            lambda: self.other(self.other.weight.new_ones(1)).sum(),
+            lambda: self.anchored.loss(batch, exact_loss),
+        )
+        parts: Any = zip(losses, self.optimizers(), strict=True)  # type: ignore[arg-type]
+        for loss, optimizer in parts if self.first else reversed([*parts]):
+            self.manual_backward(loss())
+            optimizer.step()
+            optimizer.zero_grad()
 
 
-def test_a_step_of_another_part_needs_no_anchors() -> None:
-    anchored = anchored_of(peft_model().float(), ("sd",), "shared")
+def beside_another(anchors: tuple[str, ...], *, first: bool) -> Anchored:
+    anchored = anchored_of(peft_model(), anchors, "shared")
     trainer = lightning.Trainer(
         max_epochs=1,
         accelerator="cpu",
+        precision="64-true",
         logger=False,
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -220,8 +224,18 @@ def test_a_step_of_another_part_needs_no_anchors() -> None:
         callbacks=[AnchorCallback(anchored, TASKS[0])],
     )
     loader: Any = DataLoader(TASKS[0], batch_size=BATCH, collate_fn=batch_of)  # type: ignore[arg-type]
-    trainer.fit(BesideAnother(anchored), loader)
-    assert anchored.completed == 1
+    trainer.fit(BesideAnother(anchored, first), loader)
+    return anchored
+
+
+def test_a_step_of_another_part_needs_no_anchors() -> None:
+    assert beside_another(("sd",), first=True).completed == 1
+
+
+def test_a_step_of_another_part_ends_no_step_of_the_factors() -> None:
+    """Else si would see what the factors did after it, nothing."""
+    after, before = (beside_another(("si",), first=first) for first in (True, False))
+    assert_same(before, after)
 
 
 def test_a_step_that_was_interrupted_is_no_part_of_the_path() -> None:
