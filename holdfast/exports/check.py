@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from holdfast.backbone.generation.decoding import decode_greedily
-from holdfast.backbone.load import device_of
+from holdfast.backbone.load import device_of, resolved_attention
 from holdfast.core.errors import HoldfastError
 from holdfast.core.seeding import generator
 from holdfast.evaluation.boxed import extract_boxed
@@ -118,13 +118,17 @@ def _sample(items: list[Item], learner: Learner) -> list[Item]:
 def check(recorded: Recorded, asked: Sequence[Asked], folder: Path, to: str) -> Checked:
     """Load an export as its card says; HoldfastError names what differs by more than rounding."""
     _check_questions(asked, folder)
-    precision = recorded.config.backbone.precision
+    backbone = recorded.config.backbone
+    precision, device = backbone.precision, device_of(backbone)
     if to == "peft":
         model = load_adapted(folder, precision)
     else:
         with quiet():
             model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=False)
-    model = model.to(device_of(recorded.config.backbone)).eval()
+    model = model.to(device).eval()
+    attention = resolved_attention(backbone, precision, device.type)
+    if attention != "auto":  # another kind than the run's rounds otherwise, by half of the bound
+        model.set_attn_implementation(attention)
     try:
         with torch.no_grad():
             return _compared(model, asked, TOLERANCE[precision])

@@ -122,6 +122,15 @@ def test_no_stream_is_needed(backbone_directory: Path, stream: Path, tmp_path: P
 def test_bfloat16_is_checked_to_its_own_rounding(
     backbone_directory: Path, stream: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """With the attention of the run, as the export's own would round otherwise."""
+    attention: list[str] = []
+
+    def compared(model: Any, *given: Any) -> Checked:
+        attention.append(model.config._attn_implementation)
+        return compared_by(model, *given)
+
+    compared_by = checking._compared
+    monkeypatch.setattr(checking, "_compared", compared)
     settings = {"backbone": {"precision": "bfloat16"}}
     for method in ("vanilla", "replay_merge"):
         directory = learned(
@@ -129,4 +138,5 @@ def test_bfloat16_is_checked_to_its_own_rounding(
         )
         result = export(directory, "peft", tmp_path / f"{method}-peft")
         assert result is not None and result.difference < 0.05
+    assert attention == ["eager", "eager"]
     assert torch.get_default_dtype() == torch.float32
