@@ -45,10 +45,10 @@ class AnchorCallback(Callback):
         """Raise HoldfastError if averaged weights would replace those that the task ended with."""
         later = trainer.callbacks[trainer.callbacks.index(self) :]  # type: ignore[attr-defined]
         for callback in later:
-            name = type(callback).__name__
-            if name.endswith("WeightAveraging"):
+            kinds = type(callback).__mro__  # older versions of Lightning have one of them
+            if any(kind.__name__.endswith("WeightAveraging") for kind in kinds):
                 raise HoldfastError(
-                    f"{name} changes the weights when training ends; put it before AnchorCallback"
+                    f"{kinds[0].__name__} changes the weights when training ends; put it before AnchorCallback"
                 )
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
