@@ -48,7 +48,8 @@ class AnchorCallback(Callback):
             kinds = type(callback).__mro__  # older versions of Lightning have one of them
             if any(kind.__name__.endswith("WeightAveraging") for kind in kinds):
                 raise HoldfastError(
-                    f"{kinds[0].__name__} changes the weights when training ends; put it before AnchorCallback"
+                    f"{kinds[0].__name__} changes the weights when training ends; put it before "
+                    "AnchorCallback"
                 )
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

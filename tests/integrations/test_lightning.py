@@ -187,9 +187,7 @@ def test_weights_are_averaged_before_the_task_ends(first: bool) -> None:
         trainer.fit(Tuned(anchored), loader)
         assert anchored.completed == 1 and anchored.workspace.is_clear
     else:
-        with pytest.raises(
-            HoldfastError, match="^Averaged changes .* put it before AnchorCallback"
-        ):
+        with pytest.raises(HoldfastError, match="Averaged changes the weights when"):
             trainer.fit(Tuned(anchored), loader)
 
 
