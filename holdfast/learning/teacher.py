@@ -87,14 +87,13 @@ def replay_set(learner: Learner, task: int) -> Sequences:
 def general_text(learner: Learner, task: int, count: int) -> Sequences:
     """Sample sequences of the previous model from ``count`` tokens drawn from its vocabulary."""
     backbone = learner.backbone
-    never = {backbone.seed_token, *backbone.stop_tokens}
-    drawable = text_tokens(backbone.tokenizer, never)
+    drawable = text_tokens(backbone.tokenizer, backbone.stop_tokens)
     source = generator(learner.config.seed, "general text", task)
     chosen = torch.randint(len(drawable), (count,), generator=source)
     return _written(learner, torch.tensor(drawable)[chosen], ("general", task))
 
 
-def text_tokens(tokenizer: Any, never: Collection[int | None]) -> list[int]:
+def text_tokens(tokenizer: Any, never: Collection[int]) -> list[int]:
     """The tokens of a vocabulary that are neither special nor in ``never``, ascending."""
     excluded = {*never, *tokenizer.all_special_ids}
     return sorted(token for token in tokenizer.get_vocab().values() if token not in excluded)
