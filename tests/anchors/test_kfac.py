@@ -142,6 +142,8 @@ def test_written_sequences_are_asked_anew_and_leave_no_state() -> None:
     kept = {"past": first}
     with pytest.raises(KeyError, match="between tasks, where none is kept"):
         anchor.anchor.unpack(anchor.anchor.pack(kept))
+    with pytest.raises(KeyError, match="future is no part of a state"):
+        anchor.anchor.unpack({"future a": torch.zeros(1)})
 
 
 def test_what_the_previous_model_writes_is_needed_by_who_looks_at_it() -> None:

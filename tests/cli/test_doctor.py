@@ -172,6 +172,17 @@ def test_a_run_of_the_embedded_model(holdfast):
         assert lines[name]
 
 
+def test_attention_is_that_of_the_run(holdfast):
+    """On a CPU in bfloat16 it is plain, unless the configuration says otherwise."""
+
+    def memory(attention):
+        settings = ("backbone.precision=bfloat16", f"backbone.attention={attention}")
+        words = ("demo", *settings, "--method", "vanilla", "--memory", "8MiB", "--device", "cpu")
+        return json.loads(holdfast("doctor", *words, "--json").out)["memory"]
+
+    assert memory("auto") == memory("eager") != memory("sdpa")
+
+
 def test_the_advice_is_for_the_largest_phase(holdfast):
     asked = ("demo", "stream.tasks=5", "--method", "vanilla", "--memory", "8MiB")
     assert "try a smaller evaluation.tokens_in_cache" in holdfast("doctor", *asked).out

@@ -109,3 +109,4 @@ def test_batches_hold_every_row_once_and_keep_to_the_limit(lengths: list[int], l
     assert sorted(row for batch in grouped for row in batch) == list(range(len(lengths)))
     for batch in grouped:
         assert len(batch) == 1 or len(batch) * max(lengths[row] for row in batch) <= limit
+    assert list(batches_by_length(lengths, limit, [])) == []  # of a process that has no row

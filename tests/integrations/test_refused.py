@@ -128,6 +128,10 @@ def test_calls_and_tasks() -> None:
     refused("row of labels 1 of the task", partial(anchored.begin, rows, ["a", "b"]))
     anchored.begin(torch.tensor([rows[0], rows[0]]))
     refused("is not ended", lambda: anchored.begin(rows))
+    task: Any = anchored.task
+    task.interrupted = True
+    anchored.begin([rows[0], rows[0]])  # goes on, once
+    refused("is not ended", lambda: anchored.begin([rows[0], rows[0]]))
     refused("no input_ids", lambda: anchored.loss({"inputs": torch.zeros(1)}))
     refused("accumulation = 0: give a whole number", lambda: anchored.loss(batch, accumulation=0))
 
@@ -208,6 +212,9 @@ def test_a_step_in_which_no_anchor_acts(tmp_path: Path) -> None:
         anchored=method("sd"),
     )
     refused("the step's loss has no anchors in it", trainer.train)
+    anchored = given(anchors=[])
+    anchored.begin(short_sequences(2))
+    anchored.before_step()  # where there are none, none is missed
 
 
 def test_a_pass_that_is_not_the_batchs() -> None:
@@ -219,6 +226,9 @@ def test_a_pass_that_is_not_the_batchs() -> None:
     def twice(model: Any, batch: Any) -> Any:
         return model(**{name: torch.cat([value, value]) for name, value in batch.items()}).loss
 
+    def without_the_last(model: Any, batch: Any) -> Any:
+        return model(**{name: value[:, :-1] for name, value in batch.items()}).loss
+
     def reference_too(model: Any, batch: Any) -> Any:
         loss = model(**batch).loss
         with model.disable_adapter():
@@ -228,6 +238,7 @@ def test_a_pass_that_is_not_the_batchs() -> None:
         r"pass through the model read \[4, .* make further passes",
         partial(anchored.loss, batch, twice),
     )
+    refused(r"pass through the model read \[2, ", partial(anchored.loss, batch, without_the_last))
     refused(
         "no gradient; make a pass without the adapter", partial(anchored.loss, batch, reference_too)
     )

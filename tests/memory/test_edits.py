@@ -69,6 +69,9 @@ def test_what_each_number_counts_and_that_it_is_not_measured_again(
         assert evaluate_edits(memory, edits(), EVERYDAY, report, tmp_path) == done
         assert reported == expected
         reported.clear()
+    monkeypatch.setattr(module, "_VERSION", "of other measures")
+    evaluate_edits(memory, edits(), EVERYDAY, report, tmp_path)
+    assert reported == set(stages)
 
 
 def test_an_edit_that_was_taught_otherwise(two_lessons: Path) -> None:

@@ -154,6 +154,17 @@ def test_a_row_with_a_wording_keeps_its_answer_where_the_fact_gets_another() -> 
         assert {(item.question, item.answer) for item in facts} == set(rows)
 
 
+def test_what_says_the_same_is_not_learned_once_more() -> None:
+    """A row with a wording, and the fact as it was if a later batch gives it another answer."""
+    fact = stream(("Who?", "Ann"))
+    first = (Task("1", tuple(worded(fact, 1))),)
+    assert plan(first, 1, stream(("Who?", "Ann"), ("Who? again 1", "Ann"))).tasks == first
+    batches = [worded(fact, 1), worded(stream(("Who?", "Ben")), 1)]
+    tasks = tuple(Task(f"{number}", tuple(batch)) for number, batch in enumerate(batches))
+    given = Stream(tasks, "facts", repeats=True)
+    assert [len(task.items) for task in plan(first, 1, given).tasks] == [2, 2]
+
+
 def test_a_wording_of_another_fact_is_told_and_left_out(caplog):
     first = (Task("1", tuple(worded(stream(("Who?", "Ann"), ("Why?", "Rain")), 1))),)
     moved = stream(("Why?", "Rain"), **{GIVEN: ["Who? again 1"]})

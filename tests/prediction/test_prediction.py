@@ -123,7 +123,9 @@ def test_s_and_g_are_as_many_as_a_task_with_a_past_holds(settings, tmp_path):
     run = Trajectory(config, tmp_path / "run")
     held = CurvatureHeld(run)
     run.advance(2, held)
-    assert memory_of(config).always["S and G"] == held.sizes[2] > 0
+    memory = memory_of(config)
+    assert memory.always["S and G"] == held.sizes[2] > 0
+    assert ("new S and G" in memory.phases["boundary"]) == (config.kfac.source == "own")
 
 
 def test_what_matters_to_memory_moves_it(plain: PredictedMemory) -> None:
