@@ -214,6 +214,7 @@ def test_a_step_in_which_no_anchor_acts(tmp_path: Path) -> None:
     refused("the step's loss has no anchors in it", trainer.train)
     anchored = given(anchors=[])
     anchored.begin(short_sequences(2))
+    anchored.reader.model(**batch_of(short_sequences(2))).loss.backward()
     anchored.before_step()  # where there are none, none is missed
 
 
