@@ -172,10 +172,10 @@ def test_cases_that_share_an_edit_are_all_asked(tmp_path: Path) -> None:
     mother = {**KNOWEDIT, "prompt": "The name of the mother of Ada Quill is"}
     for edit in read_edits(written(tmp_path / "b.json", KNOWEDIT, mother)).edits:
         assert edit.neighbours == ()
-    near = {"Specificity": [{"prompt": "The name of the mother of Ada  Quill is"}]}
-    spaced = {**KNOWEDIT, "locality": near}
-    assert read_edits(written(tmp_path / "c.json", spaced)).edits[0].neighbours
-    assert not read_edits(written(tmp_path / "c.json", spaced, mother)).edits[0].neighbours
+    near = {"Specificity": [{"prompt": "The name of the mother of Ada\u200b Quill is"}]}
+    hidden = {**KNOWEDIT, "locality": near}
+    assert read_edits(written(tmp_path / "c.json", hidden)).edits[0].neighbours
+    assert not read_edits(written(tmp_path / "c.json", hidden, mother)).edits[0].neighbours
 
 
 def test_another_answer_to_an_earlier_question_is_told(
