@@ -200,7 +200,8 @@ def _print_fast_paths(backbone: Backbone) -> None:
     else:
         _say("bfloat16", "slow on this GPU; set backbone.precision=float32")
     attention = backbone.model.config._attn_implementation
-    _say("attention", "fused (sdpa)" if attention == "sdpa" else f"{attention}, not fused")
+    said = {"sdpa": "fused (sdpa)", "eager": "plain products (eager)"}
+    _say("attention", said.get(attention, attention))
     cache = "with a cache of keys and values" if can_cache(backbone) else "without a cache, slowly"
     _say("generation", cache)
 
