@@ -135,13 +135,19 @@ def test_a_head_that_is_tied_is_the_embedding() -> None:
 
 
 def test_the_scales_of_other_maps_are_other_settings(tmp_path: Path) -> None:
-    """The same factors would be another update."""
+    """The same factors would be another update; of many settings four are named."""
     saved(tmp_path, plain_model(alpha_pattern={"q_proj": 16}))
     anchored_model("si", model=plain_model(alpha_pattern={"q_proj": 16})).load(tmp_path)
     swapped = anchored_model("si", model=plain_model(alpha_pattern={"v_proj": 16}))
     text = r"with scale of\.model\.layers\.0\.self_attn\.q_proj = 8\.0, .* and now it is 2\.0, 8\.0"
     with pytest.raises(HoldfastError, match=text):
         swapped.load(tmp_path)
+    three = {"target_modules": ["q_proj", "k_proj", "v_proj"]}
+    saved(tmp_path, plain_model(alpha_pattern={"q_proj": 16}, **three))
+    others = plain_model(alpha_pattern={"k_proj": 16, "v_proj": 16}, **three)
+    with pytest.raises(HoldfastError) as error:
+        anchored_model("si", model=others).load(tmp_path)
+    assert str(error.value).count(" = ") == 4
 
 
 @pytest.mark.parametrize("rule", ["shared", "merge"])

@@ -169,6 +169,10 @@ def test_cases_that_share_an_edit_are_all_asked(tmp_path: Path) -> None:
     assert [question for question, _ in first.portability] == [
         *MQUAKE["questions"], "Where does Ada Quill vote?",
     ]  # fmt: skip
+    again = {**COUNTERFACT, "paraphrase_prompts": ["Ada spoke"], "generation_prompts": ["She is"]}
+    [edit] = read_edits(written(tmp_path / "d.json", COUNTERFACT, again)).edits
+    assert edit.wordings[2:] == ("Complete: Ada spoke",)
+    assert edit.generation == ("Complete: Ada Quill lives in", "Complete: She is")
     mother = {**KNOWEDIT, "prompt": "The name of the mother of Ada Quill is"}
     for edit in read_edits(written(tmp_path / "b.json", KNOWEDIT, mother)).edits:
         assert edit.neighbours == ()
