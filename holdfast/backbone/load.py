@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
@@ -205,7 +206,10 @@ def _reading(name: str, revision: str | None = None, attention: str = "auto") ->
     try:
         with hub as reachable, quiet():
             yield
-    except (OSError, ValueError, KeyError, ImportError, SafetensorError) as error:
+    except (
+        *(OSError, ValueError, KeyError, ImportError, SafetensorError),
+        StrictDataclassError,  # a configuration with a value that fits no model
+    ) as error:
         reason = reason_of(error, 200)
         if not reachable and isinstance(error, OSError):
             reason = "no directory, nor in the hub's cache, and the hub does not answer"

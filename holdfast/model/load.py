@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
@@ -68,7 +69,10 @@ def _loading(part: str, directory: Path) -> Iterator[None]:
     try:
         with quiet():
             yield
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
+    except (
+        *(OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError),
+        StrictDataclassError,  # a configuration with a value that fits no model
+    ) as error:
         reason = reason_of(error, 200)
         raise HoldfastError(
             f"{directory}: no {part} could be loaded ({reason}); name a directory written by "

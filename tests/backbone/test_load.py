@@ -184,6 +184,9 @@ def test_a_damaged_model(saved: Path) -> None:
     weights = saved / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
     assert "no causal language model could be loaded" in refused(saved)
+    config = json.loads((saved / "config.json").read_text())
+    (saved / "config.json").write_text(json.dumps(config | {"num_attention_heads": 3}))
+    assert "not a multiple of the number of attention heads (3)" in refused(saved)
 
 
 def test_a_device_that_is_not_there(saved: Path) -> None:

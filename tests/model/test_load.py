@@ -138,12 +138,15 @@ def test_damaged_weights_and_an_unknown_kind_are_one_line(directory) -> None:
     weights = (directory / "model.safetensors").read_bytes()
     (directory / "model.safetensors").write_bytes(weights[:1000])
     assert "no causal language model could be loaded" in one_line(directory)
+    config = json.loads((directory / "config.json").read_text())
     (directory / "config.json").write_text('{"model_type": "never heard of"}')
     assert "no causal language model could be loaded" in one_line(directory)
     with pytest.raises(HoldfastError, match="no configuration could be loaded"):
         load_config(directory)
     (directory / "config.json").write_text("[]")
     assert "is no configuration of a model" in one_line(directory)
+    (directory / "config.json").write_text(json.dumps(config | {"num_attention_heads": "two"}))
+    assert "model could be loaded (Validation error for field" in one_line(directory)
 
 
 def test_a_fingerprint_is_of_the_weights_and_the_configuration(directory) -> None:
