@@ -33,8 +33,8 @@ class Steps:
         self.sequences = sequences
         learner = twins.learner
         self.task = learner.completed + 1
-        lesson = TaskData(sequences, past_items=learner.completed * len(sequences))
-        self.past, start = open_task(learner, lesson, Stopwatch(), Progress())
+        data = TaskData(sequences, past_items=learner.completed * len(sequences))
+        self.past, start = open_task(learner, data, Stopwatch(), Progress())
         self.given: ReferenceTask = twins.reference_task(sequences, self.past.replay)
         self.updates: Callable[[], dict[str, Update]] = dict
         if learner.needs("updates"):
@@ -51,8 +51,8 @@ class Steps:
     def engine(self) -> list[dict[str, float]]:
         """Take the steps; return the mean of every term of the objective, by epoch."""
         learner = self.twins.learner
-        lesson = TaskData(self.sequences)
-        return optimise(learner, self.task, lesson, self.past, self.updates, Progress())
+        data = TaskData(self.sequences)
+        return optimise(learner, self.task, data, self.past, self.updates, Progress())
 
     def reference(self) -> list[dict[str, float]]:
         """Take the steps, running the teacher at each; return every term, by step."""

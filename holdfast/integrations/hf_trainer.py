@@ -197,7 +197,7 @@ def _check_given(anchored: Any) -> None:
         return
     if not isinstance(anchored, Mapping):
         raise HoldfastError(
-            f"anchored = {anchored!r:.60}: give settings by name, such as "
+            f"anchored = {' '.join(repr(anchored).split()):.60}: give settings by name, such as "
             "{'anchors': ['sd']}, or trainer.anchored of the task before"
         )
     arguments = signature(Anchored).parameters.values()

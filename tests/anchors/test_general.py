@@ -34,8 +34,8 @@ def learner_of(method: str = "general_merge", **sections: Any) -> Learner:
 
 
 def learn(learner: Learner, *, seed: int = 0) -> Any:
-    lesson = TaskData(short_sequences(4, seed=seed), past_items=4 * learner.completed)
-    return learn_task(learner, lesson, Progress())
+    data = TaskData(short_sequences(4, seed=seed), past_items=4 * learner.completed)
+    return learn_task(learner, data, Progress())
 
 
 def begun(anchor: GeneralDistillation, task: int, state: State | None = None) -> State:

@@ -63,9 +63,9 @@ def both_runs(
     for number in range(1, tasks + 1):
         sequences = short_sequences(ITEMS, seed=number, first=learner.backbone.seed_token)
         prompts = [len(sequence) // 2 for sequence in sequences]
-        lesson = TaskData(sequences, prompts, past_items=(number - 1) * ITEMS)
+        data = TaskData(sequences, prompts, past_items=(number - 1) * ITEMS)
         bases = isotropic_bases(learner)
-        report = learn_task(learner, lesson, Progress())
+        report = learn_task(learner, data, Progress())
         given = reference_task(learner, number, sequences, report.replay, report.general, prompts)
         given = replace(given, osrm_bases=bases)
         result = run_task(state, settings, given)

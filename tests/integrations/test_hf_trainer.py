@@ -229,12 +229,18 @@ def test_evaluation_between_steps_changes_nothing(plain: dict[str, Tensor], tmp_
     assert_same(outcome(trainer), plain)
 
 
-def test_an_interrupted_task_goes_on(tmp_path: Path) -> None:
-    """Ctrl-C in the second step; train() again begins the same task anew, from where it stands."""
+def interrupted(tmp_path: Path) -> Any:
+    """A trainer that Ctrl-C ended in the second step of its first task."""
     trainer = trainer_of(model_of(), tmp_path, method("si", "sd"), 1)
     trainer.add_callback(Interrupt())
     with pytest.raises(KeyboardInterrupt):
         trainer.train()
+    return trainer
+
+
+def test_an_interrupted_task_goes_on(tmp_path: Path) -> None:
+    """train() again begins the same task anew, from where it stands."""
+    trainer = interrupted(tmp_path)
     again = trainer_of(trainer.model, tmp_path, trainer.anchored, 1)
     again.train()
     assert again.anchored.completed == 1
@@ -244,10 +250,7 @@ def test_an_interrupted_task_goes_on(tmp_path: Path) -> None:
 
 def test_an_interrupted_task_may_be_ended_for_another(tmp_path: Path) -> None:
     """As when its data were wrong: what it has learned of them stays."""
-    trainer = trainer_of(model_of(), tmp_path, method("si", "sd"), 1)
-    trainer.add_callback(Interrupt())
-    with pytest.raises(KeyboardInterrupt):
-        trainer.train()
+    trainer = interrupted(tmp_path)
     other = trainer_of(trainer.model, tmp_path, trainer.anchored, 2)
     with pytest.raises(HoldfastError, match=r"begun with other .* call end\(\), or load"):
         other.train()

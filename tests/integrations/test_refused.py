@@ -142,6 +142,10 @@ def test_what_a_trainer_takes_for_anchors(tmp_path: Path) -> None:
         partial(trainer_of, model_of(), tmp_path, ["sd"], 1),
     )
     refused(
+        r"anchored = tensor\(\[\[0\], \[0\]\]\): give",  # its text has two lines
+        partial(trainer_of, model_of(), tmp_path, torch.zeros(2, 1, dtype=torch.int64), 1),
+    )
+    refused(
         'anchored: "anchor" is no setting; .*anchors',
         partial(trainer_of, model_of(), tmp_path, {"anchor": ["sd"]}, 1),
     )

@@ -31,7 +31,7 @@ def learner_of(method: str, **sections: Any) -> Learner:
     return Learner(RunConfig.of(values), exact_backbone())
 
 
-def lesson_of(learner: Learner, past_items: int = 0, seed: int = 1) -> TaskData:
+def data_of(learner: Learner, past_items: int = 0, seed: int = 1) -> TaskData:
     sequences = short_sequences(ITEMS, seed, first=learner.backbone.seed_token)
     return TaskData(sequences, [len(sequence) - 2 for sequence in sequences], past_items)
 
@@ -51,9 +51,9 @@ class Watching(Progress):
 
 
 def weights(learner: Learner, task: int, past_items: int) -> Weights:
-    lesson = lesson_of(learner, past_items)
-    past = ask_previous_model(learner, task, lesson, Stopwatch(), Progress())
-    return weights_of(learner, task, lesson, past)
+    data = data_of(learner, past_items)
+    past = ask_previous_model(learner, task, data, Stopwatch(), Progress())
+    return weights_of(learner, task, data, past)
 
 
 W = {"replay": {"weight": 0.6}}
@@ -94,7 +94,7 @@ def test_replay_and_a_weight_of_questions_are_refused() -> None:
 def test_training_goes_on_until_the_task_is_acquired() -> None:
     optim = {"acquired": 1.0, "max_steps": 300, "lr": 0.01}
     learner = learner_of("merge", lora={"rank": 8}, optim=optim)
-    report = learn_task(learner, lesson_of(learner), Progress())
+    report = learn_task(learner, data_of(learner), Progress())
     acquired = [epoch["acquired"] for epoch in report.epochs]
     assert 2 < len(acquired) < 100
     assert acquired[-1] == 1.0
@@ -105,7 +105,7 @@ def test_the_warmup_is_a_part_of_the_least_epochs() -> None:
     """How long a task goes on is not known when it begins."""
     optim = {"acquired": 1.0, "max_steps": 12, "lr": 1e-6, "warmup": 0.5}
     learner, progress = learner_of("merge", optim=optim), Watching()
-    assert learn_task(learner, lesson_of(learner), progress).steps == 12
+    assert learn_task(learner, data_of(learner), progress).steps == 12
     assert progress.rates == pytest.approx([1e-6 / 3, 2e-6 / 3, *[1e-6] * 10])  # half of six
 
 
@@ -118,7 +118,7 @@ def test_a_float32_that_was_reached_counts() -> None:
 def test_a_cooldown_follows_what_was_acquired() -> None:
     optim = {"acquired": 1.0, "max_steps": 10, "lr": 1e-6, "cooldown": 3}
     learner, progress = learner_of("merge", optim=optim), Watching()
-    report = learn_task(learner, lesson_of(learner), progress)
+    report = learn_task(learner, data_of(learner), progress)
     assert report.epochs[3]["acquired"] < 1.0  # 10 steps were the most before the cooldown
     assert len(report.epochs) == 4 + 3 and report.steps == len(progress.rates) == 7 * 3
     assert progress.rates[11:] == pytest.approx([1e-6, *(1e-6 * (9 - k) / 9 for k in range(9))])
@@ -140,7 +140,7 @@ def test_least_and_most_epochs_by_the_size_of_a_task() -> None:
 
 
 def written(learner: Learner, task: int) -> tuple[list[list[int]], list[list[int]]]:
-    past = ask_previous_model(learner, task, lesson_of(learner), Stopwatch(), Progress())
+    past = ask_previous_model(learner, task, data_of(learner), Stopwatch(), Progress())
     return past.replay, past.general
 
 
@@ -175,9 +175,9 @@ def test_general_text_is_written_where_an_anchor_looks_at_it() -> None:
 def test_curvature_that_is_no_number_refuses_the_task() -> None:
     learner = learner_of("kfac_merge")
     learner.backbone.model.get_input_embeddings().weight.data[5] = float("nan")
-    lesson = TaskData([[5, 6, 7], [8, 9, 10]])
+    data = TaskData([[5, 6, 7], [8, 9, 10]])
     with pytest.raises(HoldfastError, match=r"task 1.*not finite, the task is not kept"):
-        learn_task(learner, lesson, Progress())
+        learn_task(learner, data, Progress())
     assert learner.completed == 0
 
 
@@ -188,7 +188,7 @@ def test_if_every_sample_is_empty_a_task_is_learned_without_replay(
     monkeypatch.setattr("holdfast.learning.task.replay_set", lambda *_, **__: [])
     learner, progress = learner_of("replay_merge"), Watching()
     for task in (1, 2):
-        epochs = learn_task(learner, lesson_of(learner, seed=task), progress).epochs
+        epochs = learn_task(learner, data_of(learner, seed=task), progress).epochs
         assert all(epoch["replay"] == 0 for epoch in epochs)
     assert progress.told == ["task 2: every replay sample was empty; learning it without replay"]
 
@@ -197,7 +197,7 @@ def test_general_text_is_no_replay() -> None:
     """Curvature is taken on both; what the replay loss learns begins with the replay token."""
     settings = {"sampling": {"general": 9}, "kfac": {"source": "written"}}
     learner = learner_of("replay_kfac_merge", **settings)
-    past = ask_previous_model(learner, 2, lesson_of(learner), Stopwatch(), Progress())
+    past = ask_previous_model(learner, 2, data_of(learner), Stopwatch(), Progress())
     assert past.general
     assert {sequence[0] for sequence in past.replay} == {learner.backbone.seed_token}
     assert past.replay_states is not None
@@ -208,8 +208,8 @@ def test_an_answer_begins_with_its_first_token() -> None:
     """One question with two answers: one of the first tokens is never given, all others are."""
     optim = {"acquired": 1.0, "max_steps": 60, "lr": 0.01}
     learner = learner_of("merge", lora={"rank": 8}, optim=optim)
-    lesson = TaskData([[5, 6, 7, 8], [5, 6, 9, 10]], [2, 2])
-    report = learn_task(learner, lesson, Progress())
+    data = TaskData([[5, 6, 7, 8], [5, 6, 9, 10]], [2, 2])
+    report = learn_task(learner, data, Progress())
     assert len(report.epochs) == 60
     assert report.epochs[-1]["acquired"] == 0.75
 
@@ -235,7 +235,7 @@ def test_masks_are_named_by_task_and_minibatch(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(learner.backbone, "forward_pass", spied)
     for _ in range(2):
-        learn_task(learner, lesson_of(learner), Progress())
+        learn_task(learner, data_of(learner), Progress())
     assert len(seeds) == len(set(seeds)) == 2 * 2 * 3  # tasks, epochs, minibatches
 
 
@@ -249,5 +249,5 @@ def test_draws_of_curvature_are_named_by_the_task(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(module, "curvature_of", spied)
     for _ in range(2):
-        learn_task(learner, lesson_of(learner), Progress())
+        learn_task(learner, data_of(learner), Progress())
     assert draws == [(learner.config.seed, "own curvature labels", task) for task in (1, 2)]

@@ -78,8 +78,8 @@ def whole_matrices(learner: Learner, turned: bool) -> dict[str, Tensor]:
 def test_every_row_is_the_plain_one(method: str, turned: bool) -> None:
     """Merged, and with a shared adapter, whose change begins where the last task left it."""
     before, student, untouched = (new_learner(method, turned) for _ in range(3))
-    lesson = TaskData(short_sequences(4, seed=2), [1] * 4, past_items=4)
-    rows, forms = shares_of(before, student, lesson, {"answers": PROBES}, lambda *_: None)
+    data = TaskData(short_sequences(4, seed=2), [1] * 4, past_items=4)
+    rows, forms = shares_of(before, student, data, {"answers": PROBES}, lambda *_: None)
     values = {row.what: row.values["answers"] for row in rows}
 
     start, end = (whole_matrices(learner, turned) for learner in (untouched, student))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import math
 import random
 import time
@@ -183,10 +185,17 @@ def _advance(
             report("consolidating", run.step, run.steps)
             if time.monotonic() - written >= _SECONDS or run.step == run.steps:
                 _write_progress(progress, identity, *state)
+                _return_freed_memory()
                 written = time.monotonic()
     except KeyboardInterrupt:
         _write_progress(progress, identity, *state)
         raise
+
+
+def _return_freed_memory() -> None:
+    """Give freed memory back to the system: glibc keeps more and more, as passes differ in size."""
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _write_progress(progress: Path, identity: str, step: int, tensors: State) -> None:
