@@ -12,7 +12,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.learning.progress import Progress
 from holdfast.learning.state import Commit, Store
 from holdfast.learning.task import learn_task
-from tests.learning.test_balance import learner_of, lesson_of
+from tests.learning.test_balance import data_of, learner_of
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_state_that_is_not_finite(
 
     monkeypatch.setattr(owner, "end", broken)
     with pytest.raises(HoldfastError, match=f"task 1: .*{named}, the task is not kept"):
-        learn_task(learner, lesson_of(learner), Progress())
+        learn_task(learner, data_of(learner), Progress())
     assert learner.completed == 0
 
 
@@ -53,7 +53,7 @@ def test_a_rule_looks_at_the_trained_model_before_it_retires_the_factors(
             return call(*given)
 
         monkeypatch.setattr(learner.allocation, name, spied)
-    learn_task(learner, lesson_of(learner), Progress())
+    learn_task(learner, data_of(learner), Progress())
     assert calls == ["end", "retire"]
 
 
