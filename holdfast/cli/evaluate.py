@@ -72,7 +72,9 @@ def evaluate_edits(
     limit: Annotated[
         int | None, Option(min=1, help="Cases from the first; of ParaRel how many are drawn.")
     ] = None,
-    seed: Annotated[int, Option(min=0, help="Of the draw from ParaRel.")] = 0,
+    seed: Annotated[
+        int | None, Option(min=0, help="Of the draw from ParaRel.", show_default="0")
+    ] = None,
     everyday: Everyday = None,
     model: Annotated[str | None, Option(help="Of a new memory.", show_default="smollm2")] = None,
     out: Annotated[Path | None, Option(help="Folder for the numbers and all answers.")] = None,

@@ -392,4 +392,6 @@ def executor(
     from holdfast.studies.local import LocalExecutor, usable_gpus
 
     gpus = [] if device == "cpu" else usable_gpus()
+    if per_gpu > 1 and not gpus:
+        raise HoldfastError("--workers-per-gpu is for GPUs, and no cell uses one; use --workers")
     return LocalExecutor(workers, devices=gpus, workers_per_gpu=per_gpu, threads=threads)

@@ -60,6 +60,10 @@ class RayExecutor:
         self._workers = workers
         self._environment = environment(threads)
         gpus = self._ray.cluster_resources().get("GPU", 0)
+        if workers_per_gpu > 1 and not gpus:
+            raise HoldfastError(
+                f"{workers_per_gpu} workers a GPU, and Ray's cluster has no GPU; give only workers"
+            )
         self._task = self._ray.remote(
             num_cpus=threads,
             num_gpus=1 / workers_per_gpu if gpus else 0,

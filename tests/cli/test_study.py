@@ -83,6 +83,10 @@ def test_mistakes_are_one_line_and_change_nothing(
     [
         (["--executor", "slurm"], "there is no sbatch here; run the command on a machine of a Slu"),
         (["--executor", "slurm", "--workers-per-gpu", "2"], "--workers-per-gpu is not for --execu"),
+        (
+            ["--workers-per-gpu", "2"],
+            "--workers-per-gpu is for GPUs, and no cell uses one",
+        ),
         (["--ray-address", "auto"], "--ray-address goes with --executor ray; add it"),
     ],
 )

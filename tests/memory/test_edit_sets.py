@@ -213,6 +213,11 @@ def test_bad_input(tmp_path: Path, content: str, message: str) -> None:
         read_edits(tmp_path / "b.json")
 
 
+def test_a_seed_is_for_a_draw(tmp_path: Path) -> None:
+    with pytest.raises(HoldfastError, match="not drawn; omit --seed"):
+        read_edits(written(tmp_path / "a.json", COUNTERFACT), seed=0)
+
+
 # Counterfactual edits: another object of the relation, other patterns, neighbours.
 
 PATTERNS = {

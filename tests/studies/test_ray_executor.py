@@ -5,9 +5,12 @@ from __future__ import annotations
 import socket
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from holdfast.core.errors import HoldfastError
+from holdfast.studies import ray_executor
 from holdfast.studies.ray_executor import RayExecutor, learn
 from tests.refused import line_of
 
@@ -37,3 +40,10 @@ def test_an_address_where_nobody_answers_is_refused_at_once() -> None:
 @pytest.mark.parametrize("address", ["ray://10.0.0.1:10001", "10.0.0.1", ":6379", "host:x"])
 def test_an_address_of_another_form_is_refused(address: str) -> None:
     assert line_of(RayExecutor, address).startswith(f"Ray at {address}: write host:port")
+
+
+def test_workers_a_gpu_of_a_cluster_without_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = SimpleNamespace(cluster_resources=lambda: {"CPU": 2})
+    monkeypatch.setattr(ray_executor, "_connected", lambda _: cluster)
+    with pytest.raises(HoldfastError, match=r"2 workers a GPU, and Ray's cluster has no GPU"):
+        RayExecutor("auto", workers_per_gpu=2)

@@ -89,20 +89,22 @@ class EditSet:
         return Stream(tuple(tasks), self.name)
 
 
-def read_edits(path: Path, limit: int | None = None, seed: int = 0) -> EditSet:
+def read_edits(path: Path, limit: int | None = None, seed: int | None = None) -> EditSet:
     """Read the edits of a file, or draw edits from ParaRel's folder.
 
     limit: read so many cases of a file, None for all; draw so many edits, 200 by default; seed: of
-    the draw. Raises HoldfastError for a path that is missing or of no known format, and for a case
-    that is invalid, naming it.
+    the draw, None for 0. Raises HoldfastError for a path that is missing or of no known format, for
+    a case that is invalid, naming it, and for a seed with a file.
     """
     if path.is_dir():
         try:
-            drawn = draw_edits(path, limit or _DRAWN, seed)
+            drawn = draw_edits(path, limit or _DRAWN, seed or 0)
         except (ValueError, OSError, KeyError) as error:
             raise HoldfastError(f"{path}: is no folder of ParaRel ({error})") from error
         return EditSet("ParaRel", _once(path, map(_pararel, drawn)))
     cases = _cases(path)[:limit]
+    if seed is not None:
+        raise HoldfastError(f"{path}: a file is read from its first case, not drawn; omit --seed")
     name, read = _format_of(path, cases[0])
     edits: list[Edit] = []
     for number, case in enumerate(cases, start=1):
