@@ -124,5 +124,10 @@ class _Draft:
 
 def _held_back(stops: Sequence[str], text: str) -> int:
     """How many characters at the end of an unfinished text may be the beginning of a stop."""
-    beginnings = [stop[:size] for stop in stops for size in range(1, len(stop))]
-    return max((len(part) for part in beginnings if text.endswith(part)), default=0)
+    sizes = (
+        size
+        for stop in stops
+        for size in range(1, min(len(stop), len(text) + 1))
+        if text.endswith(stop[:size])
+    )
+    return max(sizes, default=0)

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -113,6 +114,15 @@ def test_answers_that_are_written_at_once_have_bounds_of_their_own(memory: Memor
     steps = ServedMemory(memory).answering([AskedQuestion(UNTAUGHT, most) for most in (2, 5)])
     ends = [event for step in steps for _, event in step if isinstance(event, Answered)]
     assert [(end.answer_tokens, end.finish) for end in ends] == [(2, "length"), (5, "length")]
+
+
+def test_a_long_stop_costs_no_memory(memory: Memory) -> None:
+    tracemalloc.start()  # all beginnings of the text are 200 MB
+    asked = [AskedQuestion(UNTAUGHT, 3, ("x" * 20_000,))]
+    assert list(ServedMemory(memory).answering(asked))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 50e6
 
 
 def test_the_models_own_answers_stream_token_by_token(
