@@ -123,7 +123,7 @@ class Batcher:
         self._service = service
         self._waiting: list[PendingAnswer] = []
         self._batches: list[_Batch] = []  # being answered
-        self._steps: set[Future[Any]] = set()  # not done yet
+        self._steps: dict[Future[Any], asyncio.Future[Any]] = {}  # not done yet, and who waits
         self._ending = False
         self._working: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="memory")
@@ -169,10 +169,10 @@ class Batcher:
         return await self._on_thread(work)
 
     def end(self) -> None:
-        """The server ends: all waiting questions get an error, and no further step begins."""
+        """The server ends: all who wait get an error, and no further step begins."""
         self._ending = True
-        for step in tuple(self._steps):
-            step.cancel()  # has an effect only if it has not begun
+        for waiting in tuple(self._steps.values()):
+            waiting.cancel()  # and its step, if that has not begun
         begun = [asked for batch in self._batches for asked in batch.asked]
         for asked in (*self._waiting, *begun):
             asked.tell(_ended())
@@ -188,13 +188,12 @@ class Batcher:
     async def _on_thread(self, work: Callable[[], Value]) -> Value:
         self._refuse_at_end()
         step = self._thread.submit(work)
-        self._steps.add(step)
-        step.add_done_callback(self._steps.discard)
+        waiting = self._steps[step] = asyncio.wrap_future(step)
+        step.add_done_callback(self._steps.pop)
         try:
-            return await asyncio.wrap_future(step)
+            return await waiting
         except asyncio.CancelledError:
-            if step.cancelled():
-                self._refuse_at_end()
+            self._refuse_at_end()
             raise
 
     def _refuse_at_end(self) -> None:

@@ -136,8 +136,11 @@ class Teacher:
 
     async def _filed(self, stream: Stream, paraphrases: int) -> tuple[Filed, list[str]]:
         """Put facts on file and start to learn them; also the names of their lessons."""
+        has_begun = False
 
         def write(memory: Memory) -> tuple[Filed, list[str]]:
+            nonlocal has_begun
+            has_begun = True
             left_out = left_out_wordings(stream, latest(memory.tasks).values())
             filed = memory.write_facts(memory.worded(stream, paraphrases))
             filed = replace(filed, notices=(*left_out, *filed.notices))
@@ -147,9 +150,11 @@ class Teacher:
             filed, names = await self._on_thread(write)
         except HoldfastError as error:
             raise refusal_of(error, kept=False) from None
-        except RefusalError as refusal:  # the server ended while this waited for the model's thread
-            why = "the server ends"
-            raise RefusalError(refusal.status, why, refusal.code, kept=False) from None
+        except RefusalError as refusal:  # the server ends
+            again = "; send the facts again once it runs, as they may not be kept"
+            why = "the server ends" + (again if has_begun else "")
+            kept = None if has_begun else False
+            raise RefusalError(refusal.status, why, refusal.code, kept=kept) from None
         if filed.lessons:
             self.start()
         return filed, names

@@ -184,7 +184,7 @@ def test_the_end_tells_whoever_waits_and_waits_for_no_long_step() -> None:
         await asyncio.sleep(0.05)
         queue.end()
         refused: list[Coroutine[Any, Any, Any] | asyncio.Future[Any]]
-        refused = [waiting, behind, ask(queue, "w")]
+        refused = [stuck, waiting, behind, ask(queue, "w")]
         for request in refused:
             with pytest.raises(RefusalError, match="the server ends") as error:
                 await request
@@ -193,7 +193,6 @@ def test_the_end_tells_whoever_waits_and_waits_for_no_long_step() -> None:
         assert not await queue.close()
         assert time.monotonic() - begin < 1.5
         release.set()
-        await stuck
 
     story(Answering(), steps)
 

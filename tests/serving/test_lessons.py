@@ -7,7 +7,6 @@ import json
 import os
 import resource
 import signal
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 
 from holdfast.cli.serve import tell_waiting
-from holdfast.core.errors import HoldfastError, InUseError
+from holdfast.core.errors import HoldfastError
 from holdfast.memory.memory import Memory
 from holdfast.memory.states import (
     PROGRESS_FILE,
@@ -26,7 +25,6 @@ from holdfast.memory.states import (
     lesson_states,
     waiting_lessons,
 )
-from holdfast.serving.batcher import Batcher
 from holdfast.serving.refusal import RefusalError
 from holdfast.serving.teacher import Teacher, check_room
 from holdfast.streams.load import facts_of_python
@@ -45,7 +43,6 @@ from tests.serving.chat_memories import (
     when,
 )
 from tests.serving.served import serving
-from tests.serving.test_batcher import Answering
 
 WAIT = "/facts?wait=true"
 
@@ -334,52 +331,3 @@ def test_no_address_is_printed_where_the_memory_cannot_be_taught(
     assert outcome.out == ""
     refused(holdfast("learn", tmp_path / "none", *NEW[0], "--existing"), "no such memory")
     assert not (tmp_path / "none").exists()
-
-
-def test_facts_that_are_not_put_on_file(tmp_path: Path) -> None:
-    """Another process holds the list; or they wait for the model's thread when the server ends."""
-    running, release = threading.Event(), threading.Event()
-
-    async def busy(_: Any) -> Any:
-        raise InUseError("m: another process is writing here")
-
-    def step(_: Any) -> None:
-        running.set()
-        release.wait()
-
-    async def at_the_end() -> None:
-        queue = Batcher(Answering())  # type: ignore[arg-type]
-        teacher = Teacher(tmp_path, queue.call)
-        stuck = asyncio.create_task(queue.call(step))
-        await asyncio.to_thread(running.wait)
-        request = asyncio.create_task(teacher.teach([FACTS[0]], 0, wait=False))
-        await asyncio.sleep(0.3)
-        queue.end()
-        teacher.ending()
-        try:
-            await asyncio.wait_for(request, 5)
-        finally:
-            release.set()
-            await stuck
-
-    for story in (Teacher(tmp_path, busy).teach([FACTS[0]], 0, wait=False), at_the_end()):
-        with pytest.raises(RefusalError) as error:
-            asyncio.run(story)
-        assert error.value.status == 503 and error.value.kept is False
-        assert error.value.headers()["Retry-After"]
-
-
-def test_the_end_does_not_wait_for_a_lesson_that_goes_on(tmp_path: Path) -> None:
-    async def story() -> float:
-        teacher: Any = Teacher(tmp_path, lambda _: None)
-        begin = "trap '' TERM; echo; exec sleep 30"
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec("sh", "-c", begin, stdout=pipe)
-        assert process.stdout is not None and await process.stdout.readline()
-        teacher._process = process
-        before = time.monotonic()
-        await teacher.end()
-        assert process.returncode == -9
-        return time.monotonic() - before
-
-    assert asyncio.run(story()) < 0.9
