@@ -188,7 +188,8 @@ class Batcher:
     async def _on_thread(self, work: Callable[[], Value]) -> Value:
         self._refuse_at_end()
         step = self._thread.submit(work)
-        waiting = self._steps[step] = asyncio.wrap_future(step)
+        waiting: asyncio.Future[Value] = asyncio.wrap_future(step)
+        self._steps[step] = waiting
         step.add_done_callback(self._steps.pop)
         try:
             return await waiting
