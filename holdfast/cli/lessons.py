@@ -15,6 +15,7 @@ from holdfast.cli.printing import json_line
 from holdfast.cli.progress import WorkBars, loading
 from holdfast.cli.verbs import MemoryPath
 from holdfast.core.errors import HoldfastError
+from holdfast.memory.detached import while_it_runs
 from holdfast.memory.record import PROGRESS_OF_ALL, require_memory
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ def consolidate(
         ),
     ] = False,
     as_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
+    server: Annotated[int | None, Option(hidden=True)] = None,  # whose end, by a kill too, stops it
 ) -> None:
     """Learn all facts of a memory at once, into one adapter in place of the lessons'.
 
@@ -94,7 +96,8 @@ def consolidate(
 
     opened = opened_memory(memory, load=True)
     try:
-        with WorkBars() as report:
+        with WorkBars() as bars:
+            report = bars if server is None else while_it_runs(server, bars)
             settings = NeuronSettings() if neurons else ConsolidationSettings()
             outcome = learn_all(opened, settings, report)
     except KeyboardInterrupt as stop:

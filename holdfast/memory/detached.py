@@ -11,12 +11,15 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import unshared
 from holdfast.core.processes import importable
 from holdfast.memory.record import LOG_FILE
+
+if TYPE_CHECKING:
+    from holdfast.memory.memory import WorkReport  # which loads torch
 
 _HOLDFAST = (sys.executable, "-P", "-m", "holdfast")
 
@@ -27,8 +30,21 @@ def learning_command(directory: Path) -> list[str]:
 
 
 def consolidating_command(directory: Path) -> list[str]:
-    """The command of a process that puts all lessons into one adapter, in the same environment."""
-    return [*_HOLDFAST, "consolidate", str(directory.resolve())]
+    """The command of a process that puts all lessons into one adapter while this one runs."""
+    return [*_HOLDFAST, "consolidate", str(directory.resolve()), "--server", str(os.getpid())]
+
+
+def while_it_runs(process: int, report: WorkReport) -> WorkReport:
+    """A report that ends its work as Ctrl-C does, once another process has ended or was killed."""
+
+    def reported(what: str, done: int, total: int) -> None:
+        try:
+            os.kill(process, 0)  # sends no signal
+        except OSError:
+            raise KeyboardInterrupt from None
+        report(what, done, total)
+
+    return reported
 
 
 def forgetting_command(directory: Path, questions: Sequence[str]) -> list[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Coroutine
@@ -11,13 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.memory.detached import consolidating_command
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import LearnedLesson, Record, read_record, write_record
 from holdfast.memory.states import LessonProgress
 from holdfast.serving import idle
 from holdfast.serving.idle import IdleConsolidation
 from holdfast.streams import Item, Stream, Task, write_jsonl
-from tests.serving.chat_memories import FACTS, LATER
+from tests.memory.memories import Holdfast
+from tests.serving.chat_memories import FACTS, LATER, learned
 from tests.serving.served import serving
 
 ENDS = """
@@ -174,6 +178,17 @@ def test_a_lesson_that_failed_is_not_waited_for(watched: Watched, place: Path) -
         await watched.until(lambda: watched.starts == 1)
 
     watched.run(steps)
+
+
+def test_it_ends_with_a_server_that_is_killed(directory: Path, holdfast: Holdfast) -> None:
+    Memory(directory).learn(LATER)
+    before = learned(directory)
+    server = subprocess.Popen([sys.executable, "-c", ""])
+    server.wait()
+    assert consolidating_command(directory)[-2:] == ["--server", str(os.getpid())]
+    outcome = holdfast("consolidate", directory, "--server", server.pid)
+    assert outcome.status == 130 and "the same command continues" in outcome.err
+    assert learned(directory) == before
 
 
 def test_a_served_memory_is_consolidated_between_questions(directory: Path) -> None:
