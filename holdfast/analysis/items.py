@@ -25,6 +25,7 @@ from holdfast.results.items import (
     read_samples,
     sampled_tasks,
 )
+from holdfast.results.record import commit_file, read_commit
 from holdfast.streams import Item, Stream, StreamConfig, Template, load_stream
 
 _AGES = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -90,7 +91,7 @@ def read_items(directory: Path | str, horizon: int | None = None) -> Items:
     """Read a run's stream and, as far as they were kept, its verdicts by item and its samples.
 
     horizon: read the run as it was after so many tasks; None for all that it learned.
-    Raises HoldfastError if neither was kept, the stream is missing or has other items now, or the
+    Raises HoldfastError if neither was kept, the stream is missing or not as it was learned, or the
     run dropped overlong items.
     """
     record = RunRecord.open(directory)
@@ -100,18 +101,25 @@ def read_items(directory: Path | str, horizon: int | None = None) -> Items:
     rows = {} if without else read_rows(record.path, learned)
     config = record.description.config
     stream = load_stream(build(StreamConfig, config["stream"], source="stream"))
+    fingerprints = [task.fingerprint for task in stream.tasks[:learned]]
+    # Other records, such as made ones, have no commit.
+    known = read_commit(record.path)["tasks"] if commit_file(record.path).exists() else fingerprints
+    if fingerprints != known[:learned]:
+        why = "put back the stream that was learned"
+        if config["template"].get("overlong") == "drop":
+            why = (
+                "template.overlong: drop left some items out, and which is known only with the "
+                "model's tokenizer; learn a stream without them"
+            )
+        raise HoldfastError(
+            f"{record.path}: stream {stream.name} does not have the tasks that were learned; {why}"
+        )
     for row in rows.values():
         for task, verdicts in row.items():
             if task > len(stream.tasks) or len(stream.tasks[task - 1].items) != len(verdicts):
-                why = "put back the stream that was learned"
-                if config["template"].get("overlong") == "drop":
-                    why = (
-                        "template.overlong: drop left some out, and which is known only with the "
-                        "model's tokenizer; learn a stream without them"
-                    )
                 raise HoldfastError(
-                    f"{record.path}: task {task} has {len(verdicts)} verdicts, which the stream "
-                    f"{stream.name} does not have now; {why}"
+                    f"{record.path}: task {task} has {len(verdicts)} verdicts, which are not those "
+                    "of its items; restore its folder items"
                 )
     template = Template(build(Template.Config, config["template"], source="template"))
     samples = {task: read_samples(record.path, task) for task in sampled_before}

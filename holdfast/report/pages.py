@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib import resources
@@ -159,7 +159,8 @@ def _refused(analysis: Analysis) -> list[str]:
 
 def readable(table: pd.DataFrame) -> pd.DataFrame:
     """A table as texts: a deviation beside its value, the ends of an interval in one column."""
-    texts = table.apply(_texts)
+    in_tasks = {"half_life", "low", "high"} if "half_life" in table else set()
+    texts = table.apply(lambda column: _texts(column, in_tasks))
     for name in MEANS:
         if f"{name}_sd" in texts:
             texts[name] += (" ± " + texts[f"{name}_sd"]).where(table[f"{name}_sd"].notna(), "")
@@ -171,11 +172,14 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
     return texts[[name for name in texts if name not in spare]]
 
 
-def _texts(column: pd.Series) -> pd.Series:
-    """A column as texts: shares with three decimals, others with four significant digits."""
+def _texts(column: pd.Series, in_tasks: Collection[object] = ()) -> pd.Series:
+    """A column as texts: shares with three decimals, others with four significant digits.
+
+    in_tasks: columns that are no shares, whatever their values.
+    """
     digits = ""
     if pd.api.types.is_float_dtype(column):
-        digits = ".4g" if (column > 1).any() else ".3f"
+        digits = ".4g" if column.name in in_tasks or (column > 1).any() else ".3f"
     texts = ["–" if pd.isna(value) else format(value, digits) for value in column]
     return pd.Series(texts, index=column.index, dtype=object)
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from experiments.paper.analysis.factorial import compositions
@@ -16,7 +17,7 @@ from holdfast.analysis import analyse, read_study
 from holdfast.analysis.configurations import configurations
 from holdfast.analysis.study import Study, at_horizon
 from holdfast.core.errors import HoldfastError
-from holdfast.report.pages import _summary, render, write_page
+from holdfast.report.pages import _summary, readable, render, write_page
 from holdfast.results import RecallMatrix
 from tests.analysis import synthetic
 from tests.analysis.synthetic import write_kept
@@ -241,3 +242,10 @@ def test_neither_torch_nor_pyplot_is_needed():
     check = "import sys, holdfast.report as r; assert all(map(r.__dict__.get, r.__all__));"
     check += "assert not {'torch', 'matplotlib.pyplot'} & {*sys.modules}"
     subprocess.run([sys.executable, "-c", check], check=True, timeout=120)
+
+
+def test_half_lives_of_one_task_are_no_shares() -> None:
+    table = pd.DataFrame({"half_life": [1.0], "retention": [0.25], "low": [1.0], "high": [1.0]})
+    assert readable(table).to_dict("records") == [
+        {"half_life": "1", "retention": "0.250", "95% interval": "1 to 1"}
+    ]

@@ -161,10 +161,22 @@ def test_what_is_damaged_or_does_not_fit_is_named(learned: Trajectory) -> None:
     place = learned.directory
     assert set(read_rows(place, 3)) == {1, 2, 3}  # a row beyond the commit does not count
     write_row(place, 2, {1: [True] * 8, 2: [True] * 7})
-    with pytest.raises(HoldfastError, match="task 2 has 7 verdicts, which the stream"):
+    with pytest.raises(HoldfastError, match="task 2 has 7 verdicts, which are not"):
         read_items(place)
     (place / "items" / "row-0002.json").write_text('{"after_task": 2, "recalled": {"1": "12"}}')
     with pytest.raises(HoldfastError, match=r"row-0002\.json: is no row of verdicts"):
+        read_items(place)
+
+
+def test_verdicts_beside_the_facts_of_another_stream_are_refused(
+    config: RunConfig, tmp_path: Path
+) -> None:
+    facts, place = tmp_path / "facts.jsonl", tmp_path / "run"
+    facts.write_text('{"question": "a", "answer": "b"}\n')
+    stream = {"name": str(facts), "tasks": None, "items_per_task": None}
+    Trajectory(RunConfig.of({**config.model_dump(), "stream": stream}), place).advance(1)
+    facts.write_text('{"question": "a", "answer": "c"}\n')
+    with pytest.raises(HoldfastError, match="does not have the tasks that were learned; put back"):
         read_items(place)
 
 

@@ -83,5 +83,5 @@ def test_items_of_a_run_that_left_some_out_are_refused_with_the_reason(overlong,
         update={"evaluation": settings.evaluation.model_copy(update={"items": True})}
     )
     Trajectory(settings, tmp_path / "run").advance(2)
-    with pytest.raises(HoldfastError, match=r"task 2 has 1 verdicts.*drop left some out"):
+    with pytest.raises(HoldfastError, match=r"does not have the tasks.*drop left some items out"):
         read_items(tmp_path / "run")
