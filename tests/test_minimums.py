@@ -36,7 +36,7 @@ REVIEWED = {
 NONE_KNOWN = {
     *("gguf", "matplotlib", "numpy", "packaging", "pandas", "peft", "prompt_toolkit", "pydantic"),
     *("rich", "safetensors", "scipy", "tokenizers", "typer", "bitsandbytes", "openpyxl"),
-    *("datasets", "openai", "lm-eval", "math-verify", "fastapi", "uvicorn", "submitit"),
+    *("datasets", "openai", "lm-eval", "fastapi", "uvicorn", "submitit"),
     *("tensorboard", "wandb", "mlflow-skinny", "trackio", "trl", "lightning", "beautifulsoup4"),
 }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import csv
 import json
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from holdfast.capability.answers import last_box, numbers
 from holdfast.core.errors import HoldfastError, described
 from holdfast.core.file_checks import regular
 from holdfast.core.hub import hub_or_cache
@@ -24,10 +24,8 @@ from holdfast.streams.hf_dataset import library
 
 LANGUAGES = ("bn", "de", "en", "es", "fr", "ja", "ru", "sw", "te", "th", "zh")
 LETTERS = "ABCD"
-# How to treat the items that MMLU-Redux marks as wrong; see LetterChoice.
+# How to treat the items that MMLU-Redux marks as wrong; see `mmlu_redux`.
 Errors = Literal["drop", "keep", "correct"]
-# One of a suite's settings, so that results with differently opened prompts do not mix.
-OPENING = {"opening": "the replay token where it was trained"}
 
 
 @dataclass(frozen=True)
@@ -35,25 +33,23 @@ class Problem:
     """One question of a suite, as in its files.
 
     id: unique in its suite and the same in every run, such as mgsm/bn/17; group: a language or a
-    subject, "" if the suite has none; prompt: the question alone; target: the right answer;
-    details: further JSON values that the suite needs, such as the choices.
+    subject, "" if the suite has none; prompt: the question, with its labelled choices if it has
+    some; target: the right answer, or the letter of the right choice.
     """
 
     id: str
     group: str
     prompt: str
     target: str
-    details: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Sample:
     """One answer, stored for audit as one line of JSON.
 
-    id, group: the item's; prompt: the text that the model read, without the replay token, or the
-    beginning of a text suite's; output: the generated text, "" if likelihoods decide; extracted:
-    the answer found, or None; target: the right answer; details: JSON values, such as the
-    log-probability of each letter.
+    id, group: the item's; prompt: the text that the model read, or the beginning of a text suite's;
+    output: the generated text, "" if likelihoods decide; extracted: the answer found, or None;
+    target: the right answer; details: JSON values, such as the log-probability of each letter.
     """
 
     id: str
@@ -64,6 +60,13 @@ class Sample:
     target: str
     correct: bool
     details: dict[str, Any] = field(default_factory=dict)
+
+
+def problems(suite: str, data_root: Path | None, errors: Errors = "drop") -> list[Problem]:
+    """The problems of a suite by its name; errors: of ``mmlu_redux`` alone."""
+    if suite == "mmlu_redux":
+        return mmlu_redux(data_root, errors)
+    return {"gsm8k": gsm8k, "math": math, "mgsm": mgsm, "mmlu": mmlu}[suite](data_root)
 
 
 def gsm8k(data_root: Path | None) -> list[Problem]:
@@ -94,7 +97,12 @@ def mgsm(data_root: Path | None) -> list[Problem]:
 
 
 def mmlu_redux(data_root: Path | None, errors: Errors) -> list[Problem]:
-    """The items of ``<subject>/test.csv``: a header, choices as a Python list, answers from 0."""
+    """The items of ``<subject>/test.csv``: a header, choices as a Python list, answers from 0.
+
+    errors: how to treat items that MMLU-Redux marks as wrong. drop: leave them out; keep: with
+    their original answer; correct: with the corrected answer, or left out if there is not exactly
+    one.
+    """
     folder = "mini_mmlu_fixed_csv"
     places = [f"mmlu_redux/{folder}", "mmlu_redux", folder]
     files = "*/test.csv", lambda path: path.parent.name
@@ -125,7 +133,7 @@ def _gsm8k_item(_: str, number: int, row: Row) -> Problem:
 
 
 def _math_item(file: str, _: int, row: Row) -> Problem:
-    target = last_box(row["solution"])
+    target = boxed(row["solution"])
     if target is None:
         raise ValueError("the solution has no complete \\boxed{}")
     group = row.get("subject") or row.get("type") or ""
@@ -145,10 +153,24 @@ def _text(value: str) -> str:
 
 def _number(text: str) -> str:
     """Parse a target; all published files write them in English notation."""
-    values = numbers(text)
-    if len(values) != 1:
+    number = text.strip().replace(",", "")
+    if not re.fullmatch(r"-?\d+(\.\d+)?", number):
         raise ValueError(f'the target "{text.strip()}" is no number')
-    return values[0]
+    return number
+
+
+def boxed(text: str) -> str | None:
+    r"""The content of the last ``\boxed{}``, as MATH's own evaluation reads it; None without one.
+
+    A box that does not close counts as none.
+    """
+    from lm_eval.tasks.hendrycks_math.utils import last_boxed_only_string, remove_boxed
+
+    try:
+        box = last_boxed_only_string(text)
+        return None if box is None else str(remove_boxed(box))
+    except AssertionError:  # another command, such as \fbox or \boxedly
+        return None
 
 
 def _mmlu_item(subject: str, number: int, row: Row) -> Problem:
@@ -186,8 +208,9 @@ def _choice(
 ) -> Problem:
     if [type(choice) for choice in choices] != [str] * 4 or answer not in range(4):
         raise ValueError("not four choices and an answer of 0 to 3")
-    name = f"{suite}/{subject}/{number}"
-    return Problem(name, subject, text.strip(), LETTERS[answer], {"choices": list(choices)})
+    lines = [f"{letter}. {choice}" for letter, choice in zip(LETTERS, choices, strict=True)]
+    prompt = "\n".join([text.strip(), *lines])
+    return Problem(f"{suite}/{subject}/{number}", subject, prompt, LETTERS[answer])
 
 
 Row: TypeAlias = Mapping[str, Any]

@@ -1,7 +1,8 @@
 """Measure a model on suites, storing each answer as soon as it is known.
 
 ``<suite>.json`` in the model's directory holds the settings before the first answer and the score
-after the last; ``<suite>.samples.jsonl`` grows answer by answer.
+after the last; ``<suite>.samples.jsonl`` holds the answers. While the harness asks, its answers are
+in ``<suite>.answers.jsonl``.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from typing import Any, TypeAlias
 
 from holdfast.backbone.load import load_backbone
 from holdfast.backbone.model import Backbone
-from holdfast.capability.generation import GSM8K, MATH, MGSM, GeneratedSuite
-from holdfast.capability.letters import LetterChoice
 from holdfast.capability.problems import Errors, Problem, Sample
+from holdfast.capability.stored import stored_lines
+from holdfast.capability.suites import HarnessSuite
 from holdfast.capability.text import Text
 from holdfast.core.config import check_same
 from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.core.file_checks import refuse_links
-from holdfast.core.files import append, cut, lock_directory, read_bytes
+from holdfast.core.files import append, lock_directory
 from holdfast.learning.recorded import Recorded
 from holdfast.results.capability import (
     Score,
@@ -36,8 +37,8 @@ from holdfast.results.capability import (
 )
 
 # Each has a name, settings as JSON values, items, a check of the model before any writing, and
-# answers, a sample of each item as soon as it is known.
-Suite: TypeAlias = GeneratedSuite | LetterChoice | Text
+# answers, a sample of each item.
+Suite: TypeAlias = HarnessSuite | Text
 # Called with (items done, items in all, a note).
 Progress = Callable[[int, int, str], None]
 # Suite name -> context manager of its progress bar.
@@ -94,8 +95,9 @@ class Question:
 
 def suites(redux_errors: Errors = "drop") -> dict[str, Suite]:
     """Every suite by its name. redux_errors: how to treat items that MMLU-Redux marks as wrong."""
-    letters = LetterChoice("mmlu_redux", redux_errors), LetterChoice("mmlu")
-    all_suites: tuple[Suite, ...] = (GSM8K, MATH, MGSM, *letters, Text("text"), Text("corpus"))
+    asked = HarnessSuite("gsm8k"), HarnessSuite("math"), HarnessSuite("mgsm")
+    letters = HarnessSuite("mmlu_redux", redux_errors), HarnessSuite("mmlu")
+    all_suites: tuple[Suite, ...] = (*asked, *letters, Text("text"), Text("corpus"))
     return {suite.name: suite for suite in all_suites}
 
 
@@ -147,7 +149,8 @@ def measure(model: Model, questions: Sequence[Question], showing: Showing) -> No
     settings = {
         question.suite.name: measurement_settings(
             model.fingerprint,
-            ((item.id, item.prompt, item.target, item.details) for item in question.items),
+            # Results have details of each item in their settings, which are empty now.
+            ((item.id, item.prompt, item.target, {}) for item in question.items),
             question.suite.settings,
         )
         for question in questions
@@ -158,9 +161,9 @@ def measure(model: Model, questions: Sequence[Question], showing: Showing) -> No
     backbone = model.load()
     for question in unfinished:
         question.suite.check(backbone)
-    with lock_directory(
-        place, parts=[f"{question.suite.name}.samples.jsonl" for question in unfinished]
-    ):
+    names = [question.suite.name for question in unfinished]
+    parts = [f"{name}.{kind}.jsonl" for name in names for kind in ("samples", "answers")]
+    with lock_directory(place, parts=parts):
         for question in unfinished:
             # Another process may have finished this suite while the model was loading.
             if not _finished(place, question, settings):
@@ -181,41 +184,27 @@ def _answer(
     place: Path, question: Question, settings: dict[str, Any], backbone: Any, progress: Progress
 ) -> None:
     name = question.suite.name
-    path = place / f"{name}.samples.jsonl"
+    path, unsorted = (place / f"{name}.{kind}.jsonl" for kind in ("samples", "answers"))
     if read_result(place, name) is None:
         path.unlink(missing_ok=True)  # the settings of these samples are unknown
+        unsorted.unlink(missing_ok=True)
         write_result(place, name, settings, None)
     answers = stored_samples(path)
     unanswered = [item for item in question.items if item.id not in answers]
     done, total = len(question.items) - len(unanswered), len(question.items)
-    correct = sum(answers[item.id].correct for item in question.items if item.id in answers)
     progress(done, total, "")
-    for sample in question.suite.answer(backbone, unanswered):
+    for sample in question.suite.answer(
+        backbone, unanswered, unsorted, lambda count: progress(done + count, total, "")
+    ):
         append(path, json.dumps(asdict(sample)) + "\n")
         answers[sample.id] = sample
-        done, correct = done + 1, correct + sample.correct
-        progress(done, total, f"{correct} correct" if sample.target else "")
+    unsorted.unlink(missing_ok=True)
     write_result(place, name, settings, score_of([answers[item.id] for item in question.items]))
 
 
 def stored_samples(path: Path) -> dict[str, Sample]:
     """The samples of a file by id; a last line that a killed writer left unfinished is cut off."""
-    if not path.exists():
-        return {}
-    content = read_bytes(path)
-    whole = content[: content.rfind(b"\n") + 1]
-    if len(whole) < len(content):
-        cut(path, len(whole))
-    samples = {}
-    for number, line in enumerate(whole.splitlines(), start=1):
-        try:
-            sample = Sample(**json.loads(line))
-        except (ValueError, TypeError):
-            raise HoldfastError(
-                f"{path} line {number}: is no sample; remove the line, and its item is asked again"
-            ) from None
-        samples[sample.id] = sample
-    return samples
+    return {sample.id: sample for sample in stored_lines(path, lambda line: Sample(**line))}
 
 
 def score_of(samples: Sequence[Sample]) -> Score:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -46,14 +46,17 @@ class Text:
     def check(self, backbone: Backbone) -> None:
         """Any model is accepted."""
 
-    def answer(self, backbone: Backbone, items: Sequence[Problem]) -> Iterator[Sample]:
-        """Yield a sample of each item, in order."""
+    def answer(
+        self, backbone: Backbone, items: Sequence[Problem], _: Path, answered: Callable[[int], None]
+    ) -> Iterator[Sample]:
+        """Yield a sample of each item, in order; answered: called with how many there are."""
         for start in range(0, len(items), _PASSAGES_AT_ONCE):
             part = items[start : start + _PASSAGES_AT_ONCE]
             measured = lengths(backbone, [item.prompt for item in part])
             for item, length in zip(part, measured, strict=True):
                 opening = item.prompt[:_SHOWN]
                 yield Sample(item.id, "", opening, "", None, "", False, length._asdict())
+            answered(start + len(part))
 
 
 def held_out_passages(folder: Path) -> list[Passage]:

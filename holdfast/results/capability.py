@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import make_folder, read_bytes, read_json, write_json
 
-_VERSIONED = ("holdfast", "torch", "transformers", "tokenizers")
+_VERSIONED = ("holdfast", "torch", "transformers", "tokenizers", "lm_eval")
 
 
 @dataclass(frozen=True)
@@ -105,10 +105,17 @@ def write_result(
         "suite": suite,
         "settings": dict(settings),
         "score": None if score is None else {"score": score.score, **asdict(score)},
-        "versions": {name: version(name) for name in _VERSIONED},
+        "versions": {name: _version(name) for name in _VERSIONED},
     }
     make_folder(directory.parent)
     write_json(make_folder(directory) / f"{suite}.json", record)
+
+
+def _version(library: str) -> str | None:
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return None
 
 
 def read_result(directory: Path, suite: str) -> dict[str, Any] | None:

@@ -6,7 +6,6 @@ import csv
 import json
 import re
 from collections import Counter
-from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
@@ -14,10 +13,10 @@ from typing import Any, get_args
 import pytest
 
 from holdfast.capability import problems
-from holdfast.capability.answers import Checker, extract
-from holdfast.capability.generation import GSM8K, MATH, MGSM, few_shot
 from holdfast.capability.problems import LANGUAGES, Errors, gsm8k, math, mgsm, mmlu, mmlu_redux
+from holdfast.capability.prompts import few_shot
 from holdfast.capability.run import spread
+from holdfast.capability.suites import HarnessSuite
 from holdfast.core.errors import HoldfastError
 from tests.refused import line_of
 
@@ -122,13 +121,14 @@ def test_bad_items_are_handled_as_asked_and_keep_their_ids(
     assert {item.id: item.target for item in items} == {
         f"mmlu_redux/cooking/{number}": letter for number, letter in answers.items()
     }
-    assert items[0].details == {"choices": SOUP} and items[0].group == "cooking"
+    labelled = "How is soup?\nA. hot\nB. cold\nC. None\nD. a 'mild', one"
+    assert items[0].prompt == labelled and items[0].group == "cooking"
 
 
 def test_a_mark_at_the_beginning_and_empty_lines_change_nothing(tmp_path: Path) -> None:
     path = write_redux(tmp_path, *ROWS, row(0, text="First line,\nsecond line?"))
     plain = mmlu_redux(tmp_path, "keep")
-    assert plain[-1].prompt == "First line,\nsecond line?"
+    assert plain[-1].prompt.startswith("First line,\nsecond line?\nA. hot")
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\r\n", b"\n\n") + b"\n")
     assert mmlu_redux(tmp_path, "keep") == plain
 
@@ -162,8 +162,8 @@ def test_the_plain_file_has_no_header_and_none_is_a_choice(tmp_path: Path) -> No
     path = tmp_path / "mmlu" / "data" / "test" / "odd_things_test.csv"
     write(path, '"Which, if any?",None,NaN,,4,C\nNext?,1,2,3,4,A\n')
     first, second = mmlu(tmp_path)
-    assert (first.prompt, first.target) == ("Which, if any?", "C")
-    assert first.details == {"choices": ["None", "NaN", "", "4"]}
+    assert first.target == "C"
+    assert first.prompt == "Which, if any?\nA. None\nB. NaN\nC. \nD. 4"
     assert (second.id, second.group, second.target) == ("mmlu/odd_things/1", "odd_things", "A")
     path.write_text("Next?,1,2,3,4,AB\n")
     assert "line 1: is no question of mmlu" in line_of(mmlu, tmp_path)
@@ -251,20 +251,13 @@ def test_a_hub_that_cannot_be_reached_is_one_line(monkeypatch: pytest.MonkeyPatc
     assert "--data-root" in line
 
 
-def test_every_worked_example_is_right_and_its_answer_is_found() -> None:
+def test_every_worked_example_calculates_right() -> None:
     suites = [("gsm8k", "en"), ("math", "en"), *(("mgsm", language) for language in LANGUAGES)]
-    extracted = {}
     for suite, language in suites:
         examples = few_shot(suite, language).examples
         assert len(examples) == 4
-        kind = MATH.kind if suite == "math" else GSM8K.kind
-        extracted[suite, language] = [extract(text, kind, language) for text in examples]
         for left, right in re.findall(r"(\d+(?: [-+*/] \d+)+) = (\d+)", " ".join(examples)):
             assert eval(left) == int(right), left  # noqa: S307 - digits and operators only
-    assert extracted.pop(("gsm8k", "en")) == ["72", "7", "120", "20"]
-    answers = ["28", r"\frac{7}{36}", "2x^2 + 5x - 12", r"25\sqrt{3}"]
-    assert extracted.pop(("math", "en")) == answers
-    assert set(map(tuple, extracted.values())) == {("19", "42", "80", "1050")}
 
 
 def test_a_prompt_keeps_the_last_examples_and_ends_before_the_answer() -> None:
@@ -275,13 +268,20 @@ def test_a_prompt_keeps_the_last_examples_and_ends_before_the_answer() -> None:
     assert whole.count(german.stop) == 4 and german.stop == "\nFrage:"
     assert german.prompt("Was?", 1).startswith(german.examples[3])
     assert german.prompt("Was?", 0) == "Frage: Was?\nAntwort Schritt für Schritt:"
+    assert few_shot("mmlu_redux").prompt("How is soup?\nA. hot\nB. cold\nC. old\nD. odd", 2) == (
+        "Question: Which of these instruments shows how warm the air is?\n"
+        "A. a compass\nB. a thermometer\nC. a ruler\nD. a stopwatch\nAnswer: B\n\n"
+        "Question: What does a tree take in through its roots?\n"
+        "A. light\nB. sound\nC. wind\nD. water\nAnswer: D\n\n"
+        "Question: How is soup?\nA. hot\nB. cold\nC. old\nD. odd\nAnswer:"
+    )
 
 
 def test_a_language_without_examples_is_refused(tmp_path: Path) -> None:
     for language in ("en", "tlh"):
         write(tmp_path / f"mgsm/mgsm_{language}.tsv", "How many?\t3\n")
     with pytest.raises(HoldfastError, match='the language "tlh", but in bn, de, en'):
-        MGSM.items(tmp_path)
+        HarnessSuite("mgsm").items(tmp_path)
 
 
 def test_the_published_files_are_read_whole(real_data: Path) -> None:
@@ -293,7 +293,7 @@ def test_the_published_files_are_read_whole(real_data: Path) -> None:
     assert len({item.id for item in whole}) == 2400 and len({item.group for item in whole}) == 24
     plain = mmlu(real_data)
     assert (len(plain), len({item.group for item in plain})) == (14042, 57)
-    assert sum(item.details["choices"].count("None") for item in plain) == 10
+    assert sum(len(re.findall(r"\n[A-D]\. None(?=\n|$)", item.prompt)) for item in plain) == 10
     assert len(gsm8k(real_data)) == 1319 and len(math(real_data)) == 500
     assert Counter(item.group for item in mgsm(real_data)) == dict.fromkeys(LANGUAGES, 250)
     limited = spread(mgsm(real_data), 40)
@@ -305,16 +305,3 @@ def test_the_published_files_are_read_whole(real_data: Path) -> None:
     for name, target in english.items():
         number = name.rpartition("/")[2]
         assert all(targets[f"mgsm/{language}/{number}"] == target for language in LANGUAGES)
-
-
-def test_published_solutions_count_as_right_answers(real_data: Path) -> None:
-    """What a perfect model would write is extracted and equals the target."""
-    rows = (real_data / "capability/gsm8k/test.jsonl").read_text("utf-8").splitlines()
-    for row, item in zip(rows, gsm8k(real_data), strict=True):
-        assert extract(json.loads(row)["answer"], "number") == item.target
-    rows = (real_data / "capability/math/math_splits/test.jsonl").read_text("utf-8").splitlines()
-    with closing(Checker()) as checker:
-        for row, item in zip(rows, math(real_data), strict=True):
-            solved = json.loads(row)
-            assert checker.correct(extract(solved["solution"], "expression"), solved["answer"])
-            assert item.target == extract(solved["solution"], "expression")

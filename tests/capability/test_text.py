@@ -82,11 +82,13 @@ def test_the_package_has_some_kilobytes_of_prose():
     assert not any(passage.text.startswith("=") or "\n" in passage.text for passage in passages)
 
 
-def test_a_sample_holds_what_the_score_is_made_of():
+def test_a_sample_holds_what_the_score_is_made_of(tmp_path):
     backbone = exact_backbone()
     suite = Text()
     items = suite.items(None)[:3]
-    samples = list(suite.answer(backbone, items))
+    counts = []
+    samples = list(suite.answer(backbone, items, tmp_path, counts.append))
+    assert counts == [3] and not any(tmp_path.iterdir())
     measured = lengths(backbone, [item.prompt for item in items])
     for sample, item, length in zip(samples, items, measured, strict=True):
         assert sample.details["bits"] == length.bits and item.prompt.startswith(sample.prompt)

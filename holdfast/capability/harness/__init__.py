@@ -1,12 +1,9 @@
-r"""The generated suites as tasks of the lm-evaluation-harness.
+r"""The suites of mathematics and knowledge as tasks of the lm-evaluation-harness.
 
-This package's folder is an include path for the harness. The tasks use the prompts, extraction,
-targets and comparison of :mod:`holdfast.capability.generation`. In a short context the harness cuts
-prompts from the left; ``"shots": 2`` in the metadata makes them shorter. No special token precedes
-a prompt, as in Holdfast's training.
-
-`holdfast capability` asks and scores the same without the harness, whose model wrapper cuts long
-questions, and computes logits at every position, although a letter needs only the last.
+This package's folder is an include path for the harness. `holdfast capability` runs the same tasks,
+with the replay token where it was trained, and without the examples that do not fit a short
+context. The harness itself cuts long prompts on the left; ``"shots": 1`` in the metadata makes them
+shorter. No special token precedes a prompt, as in Holdfast's training.
 
 ```console
 lm_eval run --model hf --model_args pretrained=...,add_bos_token=False \
@@ -17,62 +14,79 @@ lm_eval run --model hf --model_args pretrained=...,add_bos_token=False \
 
 from __future__ import annotations
 
-import atexit
 import functools
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.capability.answers import Checker, Kind, extract
-from holdfast.capability.generation import GSM8K, MATH, MGSM, GeneratedSuite, few_shot
+import yaml
+
+from holdfast.capability.problems import Errors, Problem, boxed, problems
+from holdfast.capability.prompts import few_shot
 from holdfast.streams.hf_dataset import library
 
 FOLDER = Path(__file__).parent
+VERSION: float = yaml.safe_load((FOLDER / "common").read_text("utf-8"))["metadata"]["version"]
+NO_ANSWER = "[invalid]"  # what the harness's filters return where they find none
 
 
 def rows(
-    suite: GeneratedSuite,
+    suite: str,
+    items: Sequence[Problem] | None = None,
     data_root: str | None = None,
     shots: int | None = None,
     language: str = "en",
+    redux_errors: Errors = "drop",
+    opening: str = "",
+    fits: Callable[[str], bool] | None = None,
     **_: Any,
 ) -> dict[str, Any]:
     """A suite's problems as a data set with the split ``test``.
 
-    data_root: the folder of the published files, by default the hub; shots: worked examples, which
-    the harness cannot drop in a short context; language: of the problems.
+    items: the problems, by default all of the suite; data_root: the folder of the published files,
+    by default the hub; shots: worked examples at most, by default all; language: of the problems;
+    redux_errors: see :func:`mmlu_redux`; opening: begins each prompt; fits: whether a prompt may be
+    as long, else it loses examples, the first one first.
     Raises HoldfastError in one line when the problems cannot be loaded.
     """
-    examples = few_shot(suite.name, language)
-    table = [
-        {
-            "id": item.id,
-            "prompt": examples.prompt(item.prompt, suite.shots if shots is None else shots),
-            "target": item.target,
-            "language": language,
-        }
-        for item in suite.items(None if data_root is None else Path(data_root))
-        if suite.language(item) == language
-    ]
+    if items is None:
+        items = problems(suite, None if data_root is None else Path(data_root), redux_errors)
+    examples = few_shot(suite, language)
+    most = len(examples.examples) if shots is None else shots
+    table = []
+    for item in items:
+        if suite == "mgsm" and item.group != language:
+            continue
+        for count in range(most, -1, -1):
+            prompt = opening + examples.prompt(item.prompt, count)
+            if fits is None or fits(prompt):
+                break
+        table.append({"id": item.id, "prompt": prompt, "target": item.target, "shots": count})
     return {"test": library().Dataset.from_list(table)}
 
 
-gsm8k, math, mgsm = (functools.partial(rows, suite) for suite in (GSM8K, MATH, MGSM))
+# Named in the task files.
+gsm8k, math, mgsm, mmlu_redux, mmlu = (
+    functools.partial(rows, suite) for suite in ("gsm8k", "math", "mgsm", "mmlu_redux", "mmlu")
+)
 
 
-def results(kind: Kind, row: Mapping[str, Any], outputs: Sequence[str]) -> dict[str, float]:
-    """The results of one row."""
-    extracted = extract(outputs[0], kind, row["language"])
-    correct = checker().correct(extracted, row["target"])
-    return {"correct": float(correct), "extracted": float(extracted is not None)}
+def ascii_digits(responses: Sequence[Sequence[str]], _: Any) -> list[list[str]]:
+    """A filter: digits of other scripts as 0 to 9, which the harness's patterns match."""
+    return [
+        ["".join(str(unicodedata.decimal(sign, sign)) for sign in text) for text in texts]
+        for texts in responses
+    ]
 
 
-number, expression = functools.partial(results, "number"), functools.partial(results, "expression")
+def last_box(responses: Sequence[Sequence[str]], _: Any) -> list[list[str]]:
+    r"""A filter: the content of the last ``\boxed{}``."""
+    return [[boxed(text) or NO_ANSWER for text in texts] for texts in responses]
 
 
-@functools.cache
-def checker() -> Checker:
-    """The checker of this process, closed at exit because the harness has no closing hook."""
-    opened = Checker()
-    atexit.register(opened.close)
-    return opened
+def equivalent(row: Mapping[str, Any], answers: Sequence[str]) -> dict[str, float]:
+    """Whether an answer equals the target, by MATH's own comparison of strings."""
+    from lm_eval.tasks.hendrycks_math.utils import is_equiv
+
+    return {"exact_match": float(is_equiv(answers[0], row["target"]))}
