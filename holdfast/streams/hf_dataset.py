@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import HoldfastError, reason_of
 from holdfast.core.files import atomic_directory
-from holdfast.streams.rows import KEYS, NAMED_AS_KEYS, Columns, details_of, stream_of, values_of
+from holdfast.streams.rows import KEYS, NAMED_AS_KEYS, Columns, stream_of, values_of
 from holdfast.streams.stream import Stream
-from holdfast.streams.tables import plain
+from holdfast.streams.tables import named_cells
 
 logger = logging.getLogger(__name__)
 
@@ -27,8 +28,8 @@ def read_dataset(
 ) -> Stream:
     """Read a dataset that ``save_to_disk`` wrote; its columns are named like the JSONL keys.
 
-    ``details`` is JSON text; other columns are kept in the details. Of several splits, ``train`` is
-    read. Rows form tasks as in ``read_jsonl``. Raises HoldfastError naming the path and the row.
+    Cells are read as those of a table: ``details`` is JSON text, and other columns are kept in the
+    details. Of several splits, ``train`` is read. Rows form tasks as in ``read_jsonl``. Raises HoldfastError naming the path and the row.
     """
     path = Path(path)
     datasets = library()
@@ -48,15 +49,7 @@ def stream_of_dataset(
 ) -> Stream:
     """A loaded dataset as a stream. source: its name in errors; name: the stream's."""
     records = ((f"row {n}", values) for n, values in enumerate(table, start=1))
-    return stream_of(source, records, _filled, name, items_per_task, columns)
-
-
-def _filled(values: dict[str, Any]) -> dict[str, Any]:
-    cells = {key: plain(value) for key, value in values.items()}
-    filled = {key: value for key, value in cells.items() if value is not None}
-    if isinstance(filled.get("details"), str):
-        filled["details"] = details_of(filled["details"])
-    return filled
+    return stream_of(source, records, partial(named_cells, columns), name, items_per_task, columns)
 
 
 def write_dataset(stream: Stream, path: str | Path) -> None:

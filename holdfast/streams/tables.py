@@ -320,8 +320,16 @@ def _parser(names: Sequence[str], columns: Columns, source: str, shortest: int =
         heads = known_names([name.strip() for name in names], columns)
     except HoldfastError as error:
         raise HoldfastError(f"{source}: {error}") from None
-    needed = {columns.question or "question", columns.answer or "answer"}
-    return partial(_cells, heads, needed, shortest)
+    return partial(_cells, heads, _needed(columns), shortest)
+
+
+def named_cells(columns: Columns, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The filled cells of a row that is a mapping, as those of a table."""
+    return _cells(known_names(list(row), columns), _needed(columns), 0, list(row.values()))
+
+
+def _needed(columns: Columns) -> set[str]:
+    return {columns.question or "question", columns.answer or "answer"}
 
 
 def _cells(names: list[str], needed: set[str], shortest: int, row: Sequence[Any]) -> dict[str, Any]:

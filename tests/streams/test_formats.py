@@ -213,10 +213,10 @@ def test_null_is_a_key_that_is_not_there(tmp_path):
         load_stream(tmp_path / "b.jsonl")
 
 
-def test_dates_and_missing_numbers_of_a_dataset(tmp_path):
-    rows = {"question": ["Q"], "answer": ["a"], "on": [datetime(2020, 1, 2)], "n": [math.nan]}
+def test_dates_and_numbers_of_a_dataset(tmp_path):
+    rows = {"question": ["Q"], "answer": [5], "on": [datetime(2020, 1, 2)], "n": [math.nan]}
     (item,) = items(load_stream(datasets.Dataset.from_dict(rows)))
-    assert item.details == {"on": "2020-01-02T00:00:00"}
+    assert (item.answer, item.details) == ("5", {"on": "2020-01-02T00:00:00"})
 
 
 def test_a_stream_and_columns_that_are_numbered():
@@ -346,7 +346,7 @@ def test_a_bad_file_is_refused_in_one_line(name, content, words, tmp_path):
     ("rows", "words"),
     [
         ([{"query": "q", "answer": "a"}], ' row 1: "question" is missing'),
-        ([{"question": "q", "answer": None}], ' row 1: "answer" is missing'),
+        ([{"question": "q", "answer": None}], ' row 1: "answer" is empty'),
         ([{"question": "q", "answer": "a", "details": "{"}], ' row 1: "details" is no JSON'),
         ([], ": is no dataset that can be read ("),
     ],
