@@ -29,7 +29,8 @@ def read_dataset(
     """Read a dataset that ``save_to_disk`` wrote; its columns are named like the JSONL keys.
 
     Cells are read as those of a table: ``details`` is JSON text, and other columns are kept in the
-    details. Of several splits, ``train`` is read. Rows form tasks as in ``read_jsonl``. Raises HoldfastError naming the path and the row.
+    details. Of several splits, ``train`` is read. Rows form tasks as in ``read_jsonl``.
+    Raises HoldfastError naming the path and the row.
     """
     path = Path(path)
     datasets = library()
