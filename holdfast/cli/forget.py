@@ -70,8 +70,13 @@ def forget(
     if dry_run:
         forgetting = what_goes(opened, questions_to_forget, corrected=corrected)
     else:
-        with WorkBars() as report:
-            forgetting = forget_facts(opened, questions_to_forget, report, corrected=corrected)
+        try:
+            with WorkBars() as report:
+                forgetting = forget_facts(opened, questions_to_forget, report, corrected=corrected)
+        except HoldfastError as error:
+            if as_json:  # so that another process knows the kind of mistake
+                print(json_line({"code": error.code}))
+            raise
     if as_json:
         print(json_line(asdict(forgetting)))
     elif corrected and not forgetting.facts:

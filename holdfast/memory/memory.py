@@ -348,7 +348,12 @@ class Memory:
         Raises HoldfastError if nothing is on file, and for a question that is empty or too long.
         """
         self.check_facts()
-        return self.answerer().replies(questions)
+        try:
+            return self.answerer().replies(questions)
+        except HoldfastError:
+            if not self.refresh():  # else another process has replaced a lesson
+                raise
+            return self.answerer().replies(questions)
 
     def check_facts(self) -> None:
         """Raise HoldfastError if no fact is on file."""

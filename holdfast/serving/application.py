@@ -28,7 +28,7 @@ from holdfast.serving.protocol import (
     ResponseForm,
     ResponseRequest,
 )
-from holdfast.serving.refusal import RefusalError, refusal_of
+from holdfast.serving.refusal import RefusalError, reading_files, refusal_of
 from holdfast.serving.teacher import Teacher, facts_in
 
 if TYPE_CHECKING:
@@ -191,13 +191,14 @@ class Routes:
     async def lessons(self) -> dict[str, Any]:
         """List the state of every lesson; needs files alone, so it waits for no other request."""
         self._check_here()
-        states = await asyncio.to_thread(lesson_states, self._directory)
+        with reading_files():
+            states = await asyncio.to_thread(lesson_states, self._directory)
         return {"lessons": [*map(state_values, states)]}
 
     async def cancel_all(self) -> dict[str, Any]:
         """Cancel every lesson that is not learned."""
-        self._check_here()
         self._check_teaching()
+        await self.lessons()  # raises where the memory is gone or damaged
         return {"cancelled": [*map(state_values, await self._teacher.cancel(None))]}
 
     async def cancel(self, number: int) -> dict[str, Any]:

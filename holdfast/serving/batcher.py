@@ -71,7 +71,7 @@ class Answered:
     finish: str = "stop"
 
 
-Event = Piece | Answered | HoldfastError
+Event = Piece | Answered | HoldfastError | RefusalError
 Steps = Generator[list[tuple[int, Event]], None, None]  # events with their question's number
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from holdfast.core.errors import HoldfastError, InUseError, NoSpaceError
@@ -30,9 +32,23 @@ class RefusalError(Exception):
         return further.get(self.status, {})
 
 
-def refusal_of(error: HoldfastError, *, kept: bool | None = None) -> RefusalError:
-    """The refusal for an error: 507 for a full disk, 503 while another process writes, else 400."""
+def refusal_of(
+    error: HoldfastError, *, kept: bool | None = None, status: int = 400, code: str = ""
+) -> RefusalError:
+    """The refusal for an error: 507 for a full disk, 503 while another process writes.
+
+    status, code: for all others.
+    """
     if isinstance(error, NoSpaceError | InUseError):
-        status = 507 if isinstance(error, NoSpaceError) else 503
-        return RefusalError(status, str(error), error.code, kept=kept)
-    return RefusalError(400, str(error), error.code)
+        status, code = 507 if isinstance(error, NoSpaceError) else 503, error.code
+    kept = None if status == 400 else kept  # a mistake of the client's, which sends it no more
+    return RefusalError(status, str(error), code or error.code, kept=kept)
+
+
+@contextlib.contextmanager
+def reading_files(*, kept: bool | None = None) -> Iterator[None]:
+    """Turn errors in the memory's files into status 500, since they are not the client's."""
+    try:
+        yield
+    except HoldfastError as error:
+        raise refusal_of(error, kept=kept, status=500, code="memory") from None

@@ -5,6 +5,7 @@ Where an answer comes from is known once its question is read, before its first 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,7 @@ from holdfast.memory.memory import Memory
 from holdfast.memory.telling import answer_values
 from holdfast.model.reading import Reading
 from holdfast.serving.batcher import NOT_TAUGHT, Answered, AskedQuestion, Event, Piece, Steps
+from holdfast.serving.refusal import RefusalError, refusal_of
 
 
 class ServedMemory:
@@ -35,7 +37,7 @@ class ServedMemory:
         drafts: list[_Draft] = []
         readings = []
         for number, (question, result) in enumerate(zip(questions, results, strict=True)):
-            if isinstance(result, HoldfastError):
+            if isinstance(result, HoldfastError | RefusalError):
                 events.append((number, result))
             elif isinstance(result, Answer):
                 values = answer_values(self.memory, result)
@@ -53,14 +55,31 @@ class ServedMemory:
         if drafts:
             yield from self._drafted(drafts, readings)
 
-    def _taught(self, questions: Sequence[str]) -> list[Answer | Reading | HoldfastError]:
+    def _taught(
+        self, questions: Sequence[str]
+    ) -> list[Answer | Reading | HoldfastError | RefusalError]:
         """As :meth:`Answerer.taught`, but a question with an error affects no other."""
         try:
             return [*self.memory.answerer().taught(questions)]
         except HoldfastError as error:
+            if self._refreshed():  # another process has replaced a lesson
+                return self._taught(questions)
             if len(questions) == 1:
-                return [error]
+                return [self._refused(questions[0], error)]
         return [self._taught([question])[0] for question in questions]
+
+    def _refreshed(self) -> bool:
+        with contextlib.suppress(HoldfastError):  # what is loaded goes on answering
+            return self.memory.refresh()
+        return False
+
+    def _refused(self, question: str, error: HoldfastError) -> HoldfastError | RefusalError:
+        """Why the question cannot be read; or status 500, since a lesson is damaged."""
+        try:
+            self.memory.limits().question_tokens(question)
+        except HoldfastError as wrong:
+            return wrong
+        return refusal_of(error, status=500, code="memory")
 
     def _whole(self, question: str, content: str, values: dict[str, Any]) -> Answered:
         form = self.memory.engine().form

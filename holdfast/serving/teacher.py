@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from holdfast.memory.states import (
 )
 from holdfast.memory.wordings import GIVEN, left_out_wordings
 from holdfast.serving.children import PATIENCE, begin, begin_logged, stop, terminate
-from holdfast.serving.refusal import RefusalError, refusal_of
+from holdfast.serving.refusal import RefusalError, reading_files, refusal_of
 from holdfast.streams import Stream
 from holdfast.streams.batches import latest
 from holdfast.streams.load import facts_of_python
@@ -122,7 +122,7 @@ class Teacher:
         wordings of each; wait: respond once they are learned.
         """
         stream = facts_of_python(facts)
-        with _reading(kept=False):
+        with reading_files(kept=False):
             waiting = await asyncio.to_thread(waiting_lessons, self._directory)
         check_room(waiting, stream, paraphrases)
         # Shielded, so that what is on file is learned even if the client leaves.
@@ -170,7 +170,7 @@ class Teacher:
 
         Returns the fields of :class:`holdfast.memory.forgetting.Forgetting`.
         """
-        with _reading():
+        with reading_files():
             waiting = await asyncio.to_thread(waiting_lessons, self._directory)
         await self._on_thread(lambda memory: what_goes(memory, questions))
         if self._learning is not None and not waiting:
@@ -195,7 +195,9 @@ class Teacher:
             if self._ending:
                 raise RefusalError(503, "the server ends", "forgetting")
             status = 409 if process.returncode == 2 else 500  # 2: such as a fact taught meanwhile
-            raise RefusalError(status, why.removeprefix("holdfast: "), "forgetting")
+            kind = json.loads(out.strip() or b"{}").get("code")
+            error = error_of(kind, why.removeprefix("holdfast: "))
+            raise refusal_of(error, status=status, code="forgetting")
         outcome: dict[str, Any] = json.loads(out)
         return outcome
 
@@ -272,20 +274,8 @@ class Teacher:
                 else:
                     reason = f"lesson {failed.number} failed: {failed.reason}"
                     error = error_of(failed.code, reason[:600])
-                refusal = refusal_of(error, kept=True)
-                if refusal.status == 400:  # no mistake of the caller's: the facts are on file
-                    refusal = RefusalError(500, str(error), "lesson", kept=True)
-                raise refusal
+                raise refusal_of(error, kept=True, status=500, code="lesson")
             await asyncio.sleep(_EVERY)
-
-
-@contextlib.contextmanager
-def _reading(*, kept: bool | None = None) -> Iterator[None]:
-    """Turn errors in the memory's files into status 500, since they are not the client's."""
-    try:
-        yield
-    except HoldfastError as error:
-        raise RefusalError(500, str(error), "memory", kept=kept) from None
 
 
 def _values(filed: Filed, state: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import json
 import sys
 import time
 from collections.abc import Callable
@@ -14,10 +15,16 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
+from holdfast.core.errors import HoldfastError
 from holdfast.core.files import lock_directory
+from holdfast.memory.forgetting import forget
 from holdfast.memory.memory import Memory
+from holdfast.serving.batcher import Answered, AskedQuestion
 from holdfast.serving.refusal import RefusalError
+from holdfast.serving.served_memory import ServedMemory
 from holdfast.serving.teacher import Teacher
+from tests.cli.conftest import refused
+from tests.memory.memories import Holdfast
 from tests.serving.chat_memories import FACTS, NEW, tasks, when
 from tests.serving.served import Served, serving
 
@@ -63,7 +70,12 @@ def test_a_damaged_list_and_what_was_just_learned(directory: Path) -> None:
         before = (directory / "facts.jsonl").read_bytes()
         (directory / "facts.jsonl").write_bytes(before + b"{")
         place = f"/facts?question={quote(FACTS[0][0])}"
-        for status, answer in (server.post("/facts", tasks(NEW)), server.request("DELETE", place)):
+        for status, answer in (
+            server.post("/facts", tasks(NEW)),
+            server.request("DELETE", place),
+            server.request("GET", "/lessons"),
+            server.request("DELETE", "/lessons"),
+        ):
             assert status == 500 and "facts.jsonl" in answer["error"]["message"]
         (directory / "facts.jsonl").write_bytes(before)
         assert server.post("/facts?wait=true", tasks(NEW))[0] == 200
@@ -99,13 +111,47 @@ def forgotten_by(server: Served, place: str) -> Any:
     return response[1]
 
 
-@pytest.mark.parametrize(("exit_code", "status"), [(2, 409), (1, 500)])
+def test_a_lesson_that_another_process_replaced_or_damaged(directory: Path) -> None:
+    """The one is read from its new place, the other is no mistake of the client."""
+    question, answer = FACTS[1]
+    service, opened = ServedMemory(Memory(directory)), Memory(directory)
+    service.memory.answerer()
+    opened.answerer()
+    forget(Memory(directory), [FACTS[0][0]])
+    [[(_, event)]] = service.answering([AskedQuestion(question)])
+    assert isinstance(event, Answered) and event.content == answer
+    assert opened.ask(question) == answer
+    for file in (directory / "lessons").iterdir():
+        file.unlink()
+    asked = [AskedQuestion(question), AskedQuestion(" ")]
+    [[(_, damaged), (_, wrong)]] = ServedMemory(Memory(directory)).answering(asked)
+    assert isinstance(damaged, RefusalError) and damaged.status == 500
+    assert isinstance(wrong, HoldfastError) and "is empty" in str(wrong)
+
+
+def test_the_command_tells_the_kind_of_a_mistake(directory: Path, holdfast: Holdfast) -> None:
+    with lock_directory(directory):
+        outcome = holdfast("forget", directory, FACTS[0][0], "--json")
+    refused(outcome, "another process is writing here")
+    assert json.loads(outcome.out) == {"code": "busy"}
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "kind", "status"),
+    [(2, None, 409), (1, None, 500), (2, "no_space", 507), (2, "busy", 503)],
+)
 def test_why_nothing_was_forgotten_is_told(
-    exit_code: int, status: int, directory: Path, monkeypatch: pytest.MonkeyPatch
+    exit_code: int,
+    kind: str | None,
+    status: int,
+    directory: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A refusal of the command is the client's to mend, a fault of ours is not."""
+    out = json.dumps({"code": kind}) if kind else ""
     code = (
-        f"import sys; print('holdfast: taught meanwhile', file=sys.stderr); sys.exit({exit_code})"
+        f"import sys; print({out!r}); print('holdfast: taught meanwhile', file=sys.stderr); "
+        f"sys.exit({exit_code})"
     )
     command = [sys.executable, "-c", code]
     monkeypatch.setattr("holdfast.serving.teacher.forgetting_command", lambda *_: command)
