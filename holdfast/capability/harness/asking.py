@@ -19,6 +19,7 @@ from lm_eval.api import model as harness_model
 from lm_eval.api import task as harness_task
 from lm_eval.models import huggingface
 from lm_eval.tasks import TaskManager
+from transformers import GenerationConfig
 
 from holdfast.backbone.model import REPLAY_TOKEN, Backbone
 from holdfast.capability.harness import FOLDER
@@ -50,7 +51,7 @@ def ask(
     def fits(prompt: str) -> bool:
         return len(backbone.tokenize(prompt)) + room <= context
 
-    with _silent(), backbone.answering():
+    with _silent(), _plain_generation(backbone), backbone.answering():
         items = list(chain(*tasks.values()))
         manager = TaskManager(
             include_path=str(FOLDER),
@@ -105,6 +106,17 @@ class _Lines(dict[str, Any]):
 
     def commit(self) -> None:
         """Called by the harness; there is nothing left to write."""
+
+
+@contextmanager
+def _plain_generation(backbone: Backbone) -> Iterator[None]:
+    """Without the model's own settings of generation, such as penalties and limits."""
+    own = backbone.model.generation_config
+    backbone.model.generation_config = GenerationConfig(eos_token_id=sorted(backbone.stop_tokens))
+    try:
+        yield
+    finally:
+        backbone.model.generation_config = own
 
 
 @contextmanager
