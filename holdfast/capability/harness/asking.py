@@ -28,7 +28,7 @@ from holdfast.capability.stored import stored_lines
 from holdfast.core.files import append
 
 _ROWS = 32  # generated at once
-_LOGITS = 2**28  # at once, 1 GiB in float32: the harness computes them at every position
+_LOGITS = 2**26  # at once, 256 MiB in float32: the harness computes them at every position
 _NO_LIMIT = 2**30  # tokens
 
 
@@ -74,38 +74,47 @@ def ask(
             max_length=context,
             batch_size=rows,
         )
-        each = 1 if room else len(LETTERS)
-        cached = StoredAnswers(model, stored, lambda count: answered(count // each))
+        cached = StoredAnswers(model, stored, 1 if room else len(LETTERS), answered)
         results = evaluate(lm=cached, task_dict=loaded, bootstrap_iters=0)
     yield from chain(*results["samples"].values())
 
 
 class StoredAnswers(harness_model.CachingLM):  # type: ignore[misc]
-    """The harness's cache of answers in lines of JSON; its own file can hold code."""
+    """The harness's cache of answers in lines of JSON; its own file can hold code.
 
-    def __init__(self, model: Any, path: Path, answered: Callable[[int], None]) -> None:
+    each: answers of an item; answered: called with the number of items.
+    """
+
+    def __init__(self, model: Any, path: Path, each: int, answered: Callable[[int], None]) -> None:
         self.lm = model
         self.cache_db = str(path)
-        self.dbdict = _Lines(path, answered)
+        self.dbdict = _Lines(path, each, answered)
         model.set_cache_hook(self.get_cache_hook())
 
 
 class _Lines(dict[str, Any]):
-    """Answers by the hash of their request; a new one is appended to the file at once."""
+    """Answers by the hash of their request; those of an item are appended to the file at once."""
 
-    def __init__(self, path: Path, answered: Callable[[int], None]) -> None:
+    def __init__(self, path: Path, each: int, answered: Callable[[int], None]) -> None:
         super().__init__(stored_lines(path, tuple))
         self._path = path
+        self._each = each
         self._answered = answered
+        self._unwritten: list[str] = []
 
     def __setitem__(self, request: str, answer: Any) -> None:
         if request not in self:  # the harness stores an answer when it comes, and once more
-            append(self._path, json.dumps([request, answer]) + "\n")
             super().__setitem__(request, answer)
-            self._answered(len(self))
+            self._unwritten.append(json.dumps([request, answer]) + "\n")
+            if len(self._unwritten) == self._each:
+                self.commit()
 
     def commit(self) -> None:
-        """Called by the harness; there is nothing left to write."""
+        """Write what is new; the harness calls it at the end."""
+        if self._unwritten:
+            append(self._path, "".join(self._unwritten))
+            self._unwritten.clear()
+            self._answered(len(self) // self._each)
 
 
 @contextmanager
