@@ -28,8 +28,7 @@ from holdfast.memory.record import (
     finish_forgetting,
     is_memory,
     list_of,
-    listed_tasks,
-    read_record,
+    read_memory,
     remove_leftovers,
     signatures,
     write_record,
@@ -122,11 +121,9 @@ class Memory:
 
     def _read(self) -> bool:
         """Read what is committed and what waits; return whether it has changed."""
-        seen = signatures(self.directory)
-        if seen == self._seen:
+        if signatures(self.directory) == self._seen:
             return False
-        record = read_record(self.directory)
-        tasks = listed_tasks(self.directory, record)
+        record, tasks, seen = read_memory(self.directory)
         check_list(self.directory, tasks, record)
         answerer = self._answerer
         if answerer is not None and (record, tasks) != (self.record, self.tasks):

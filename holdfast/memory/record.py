@@ -253,6 +253,16 @@ def check_free(directory: Path) -> None:
         )
 
 
+def read_memory(directory: Path) -> tuple[Record, tuple[Task, ...], tuple[object, ...]]:
+    """The record and the list of one moment, and their :func:`signatures`."""
+    while True:  # until no forgetting is committed between the two
+        seen = signatures(directory)
+        record = read_record(directory)
+        tasks = listed_tasks(directory, record)
+        if signatures(directory) == seen:
+            return record, tasks, seen
+
+
 def listed_tasks(directory: Path, record: Record) -> tuple[Task, ...]:
     """The batches on the list of facts, without what is forgotten."""
     return without(read_batches(directory / FACTS_FILE), record.gone)

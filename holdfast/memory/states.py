@@ -24,8 +24,7 @@ from holdfast.memory.record import (
     finish_forgetting,
     is_memory,
     list_of,
-    listed_tasks,
-    read_record,
+    read_memory,
     require_memory,
     signatures,
 )
@@ -74,8 +73,8 @@ def lesson_states(directory: Path) -> list[LessonState]:
     """The state of every lesson on file, in order; empty if there is no memory."""
     if not is_memory(directory):
         return []
-    record = read_record(directory)  # before the list, which may have more lessons but not fewer
-    lessons, tasks = record.lessons, listed_tasks(directory, record)
+    record, tasks, _ = read_memory(directory)
+    lessons = record.lessons
     answers: dict[str, Item] = {}
     states = []
     for number, task in enumerate(tasks, start=1):

@@ -7,15 +7,20 @@ import os
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.core.errors import HoldfastError, InUseError
+from holdfast.core.files import read_json
 from holdfast.memory.detached import learning_command
 from holdfast.memory.memory import Memory
-from holdfast.memory.record import PROGRESS_FILE
+from holdfast.memory.record import PROGRESS_FILE, read_record, write_record
 from holdfast.memory.states import LessonProgress, cancel_lessons, lesson_states
+from holdfast.streams import Task
+from holdfast.streams.batches import FACTS_FILE, write_batches
 from tests.cli.conftest import refused
 from tests.memory.memories import Holdfast
 from tests.serving.chat_memories import FACTS, LATER, MANY, MORE, copied, learned, when
@@ -119,6 +124,28 @@ def test_what_others_write_is_taken_up(place: Path) -> None:
     with pytest.raises(HoldfastError, match="missing or damaged"):
         asked.refresh()
     assert asked.horizon == 2 and asked.reply(MORE[0][0]).text == MORE[0][1]
+
+
+def test_a_forgetting_is_committed_between_the_record_and_the_list(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, [task] = read_record(place), Memory(place).tasks
+    rest = Task(task.name, task.items[1:])
+    lesson = replace(before.lessons[0], fingerprint=rest.fingerprint)
+
+    def read(path: Path) -> Any:
+        values = read_json(path)
+        monkeypatch.undo()
+        write_batches(place / FACTS_FILE, [rest])
+        write_record(place, replace(before, lessons=(lesson,)))
+        return values
+
+    monkeypatch.setattr("holdfast.memory.record.read_json", read)
+    assert Memory(place).tasks == (rest,)
+    write_batches(place / FACTS_FILE, [task])
+    write_record(place, before)
+    monkeypatch.setattr("holdfast.memory.record.read_json", read)
+    assert [state.facts for state in lesson_states(place)] == [2]
 
 
 def test_a_lesson_that_fails_says_why_and_is_tried_again(place: Path, holdfast: Holdfast) -> None:
