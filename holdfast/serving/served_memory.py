@@ -42,15 +42,16 @@ class ServedMemory:
             elif isinstance(result, Answer):
                 values = answer_values(self.memory, result)
                 events.append((number, self._whole(question.text, result.text, values)))
-            elif self._taught_only:
-                values = answer_values(self.memory, Answer(question.text, "", "model"))
-                values |= {"answer": None, "source": None}
-                events.append((number, self._whole(question.text, NOT_TAUGHT, values)))
             else:
-                drafts.append(_Draft(self.memory, number, question))
+                values = answer_values(self.memory, Answer(question.text, "", "model"))
+                if self._taught_only:
+                    values |= {"answer": None, "source": None}
+                    events.append((number, self._whole(question.text, NOT_TAUGHT, values)))
+                    continue
+                drafts.append(_Draft(self.memory, number, question, values))
                 readings.append(result)
-                values = {"source": "model", "taught": False, "fact": None}
-                events.append((number, Piece("", values)))
+                first = {key: values[key] for key in ("source", "taught", "fact")}
+                events.append((number, Piece("", first)))
         yield events
         if drafts:
             yield from self._drafted(drafts, readings)
@@ -101,11 +102,15 @@ class ServedMemory:
 
 @dataclass
 class _Draft:
-    """An answer that the untouched model is writing. number: of its question, in the batch."""
+    """An answer that the untouched model is writing.
+
+    number: of its question, in the batch; values: what is known of it when the question is read.
+    """
 
     memory: Memory
     number: int
     question: AskedQuestion
+    values: dict[str, Any]
     tokens: list[int] = field(default_factory=list)
     sent: str = ""
     done: bool = False
@@ -136,7 +141,7 @@ class _Draft:
         self.done = True
         form = self.memory.engine().form
         text = text_before(self.question.stops, form.text(self.tokens))
-        values = answer_values(self.memory, Answer(self.question.text, text, "model"))
+        values = {**self.values, "answer": text}
         question_tokens = len(form.question(self.question.text))
         return Answered(text, values, question_tokens, len(self.tokens), finish)
 

@@ -116,6 +116,15 @@ def test_answers_that_are_written_at_once_have_bounds_of_their_own(memory: Memor
     assert [(end.answer_tokens, end.finish) for end in ends] == [(2, "length"), (5, "length")]
 
 
+def test_what_is_taught_while_an_answer_is_written_is_not_in_it(directory: Path) -> None:
+    memory = Memory(directory)
+    steps = ServedMemory(memory).answering([AskedQuestion(UNTAUGHT, 3)])
+    next(steps)
+    memory.write_facts([(UNTAUGHT, "Paris")])
+    *_, [(_, end)] = steps
+    assert isinstance(end, Answered) and UNTAUGHT not in end.values["nearest"]
+
+
 def test_a_long_stop_costs_no_memory(memory: Memory) -> None:
     tracemalloc.start()  # all beginnings of the text are 200 MB
     asked = [AskedQuestion(UNTAUGHT, 3, ("x" * 20_000,))]
