@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.config import given_overrides
+from holdfast.core.config import check_same, given_overrides, read_format
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_json, write_json
 from holdfast.learning.config import RunConfig
@@ -21,7 +21,7 @@ from holdfast.learning.method import parse_method
 from holdfast.learning.stream import stream_of
 from holdfast.results import final
 from holdfast.results.metrics import DECIMALS
-from holdfast.results.record import Description, task_seconds
+from holdfast.results.record import Description, is_described, task_seconds
 from holdfast.studies.directory import advance, lock_study, measured, write_table
 from holdfast.studies.executor import Cell, Executor, Outcome, Watch, with_tracker
 from holdfast.studies.recipe import Candidate, SearchRecipe
@@ -151,6 +151,21 @@ class Search:
             "cells": {name: [cell.key for cell in cells] for name, cells in self._cells.items()},
         }
 
+    def _check_recorded(self) -> None:
+        """Raise HoldfastError naming the settings of a cell that differ from the recorded cell's.
+
+        ``study.json`` has only the keys of cells, which say nothing to a reader.
+        """
+        path = self.directory / "study.json"
+        recorded = read_format(path) if path.exists() else None
+        keys = recorded.get("cells") if isinstance(recorded, dict) else None
+        for name, cells in self._cells.items():
+            for cell, key in zip(cells, (keys or {}).get(name, ()), strict=False):
+                place = self.store / key
+                if key != cell.key and is_described(place):
+                    values = cell.config.model_dump(mode="json")
+                    check_same(self.directory, "a study", Description.read(place).config, values)
+
     def run(
         self, executor: Executor, watch: Watch | None = None, track: str | None = None
     ) -> list[Standing]:
@@ -163,6 +178,7 @@ class Search:
         """
         watch = watch or Watch()
         trace: list[Standing] = []
+        self._check_recorded()
         with lock_study(self.directory, self.settings(), self.store):
             going, since = self.candidates, 0
             promotions = [*self.recipe.schedule.sizes(len(going))[1:], None]

@@ -320,7 +320,7 @@ def test_a_directory_of_another_search_is_refused_and_left_alone(again, search):
     further = search(schedule={"horizons": [1, 2, 4], "survivors": ["half", 2]})
     assert "a study with other settings (schedule.horizons" in line_of(further.run, executor)
     faster = search(overrides=["optim.lr=0.5"])
-    assert "a study with other settings (cells." in line_of(faster.run, executor)
+    assert "other settings (optim.lr: 0.03 -> 0.5); choose" in line_of(faster.run, executor)
     suite = lock_study(again.directory, {**again.settings(), "study": "suite"}, again.store)
     assert "holds a search, and this is a suite; choose another" in line_of(suite.__enter__)
     assert executor.learned == []
