@@ -13,21 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
 from holdfast.backbone.model import Backbone
 from holdfast.core.errors import HoldfastError, reason_of
 from holdfast.core.hub import hub_or_cache
 from holdfast.core.processes import local_rank, world_size
-from holdfast.model.check import (
-    check_all_weights_loaded,
-    check_tokenizer,
-    check_weights,
-    refuse_pipes,
-)
+from holdfast.model.check import check_tokenizer, check_weights, refuse_pipes
 from holdfast.model.fetch import fetch, has_short_name
+from holdfast.model.load import UNREADABLE, with_all_weights
 from holdfast.model.quiet import quiet
 
 _PROBES = 15  # products in each precision; in all a second if one is slow
@@ -58,19 +52,10 @@ def load_backbone(config: Backbone.Config | None = None) -> Backbone:
     if config.quantization != "none":
         options |= {"quantization_config": _quantized(config, dtype), "device_map": {"": device}}
     with _reading(config.name, config.revision, config.attention):
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            _source(config.name),
-            dtype=dtype,
-            trust_remote_code=False,
-            use_safetensors=True,  # other formats can hold code
-            ignore_mismatched_sizes=True,  # check_all_weights_loaded reports them
-            output_loading_info=True,
-            **options,
-        )
-    model, info = loaded
+        name = f"backbone.name = {config.name}"
+        model = with_all_weights(_source(config.name), name, dtype=dtype, **options)
     if getattr(model, "_hf_peft_config_loaded", False):
         raise _is_adapter(config.name)
-    check_all_weights_loaded(f"backbone.name = {config.name}", info)
     if dtype == torch.float64 and multiplies_in_groups(model):
         model.set_experts_implementation("eager")  # torch has no grouped product in float64
     if config.quantization != "none":
@@ -206,10 +191,7 @@ def _reading(name: str, revision: str | None = None, attention: str = "auto") ->
     try:
         with hub as reachable, quiet():
             yield
-    except (
-        *(OSError, ValueError, KeyError, ImportError, SafetensorError),
-        StrictDataclassError,  # a configuration with a value that fits no model
-    ) as error:
+    except UNREADABLE as error:
         reason = reason_of(error, 200)
         if not reachable and isinstance(error, OSError):
             reason = "no directory, nor in the hub's cache, and the hub does not answer"

@@ -18,6 +18,31 @@ from holdfast.model.fetch import find
 from holdfast.model.layers import keeps_keys_and_values, maps_of_layers
 from holdfast.model.quiet import quiet
 
+# What transformers raises for files that hold no model.
+UNREADABLE = (
+    *(OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError),
+    StrictDataclassError,  # a configuration with a value that fits no model
+)
+
+
+def with_all_weights(source: str | Path, name: str | Path, **options: Any) -> Any:
+    """The causal language model of a directory or hub name, by transformers.
+
+    name: for messages; options: of ``from_pretrained``. Raises what transformers raises, and
+    HoldfastError if weights are missing or misshapen, which transformers would draw at random.
+    """
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
+        source,
+        trust_remote_code=False,
+        use_safetensors=True,  # other formats can hold code
+        ignore_mismatched_sizes=True,  # check_all_weights_loaded reports them
+        output_loading_info=True,
+        **options,
+    )
+    model, info = loaded
+    check_all_weights_loaded(name, info)
+    return model
+
 
 def load_model(name: str | Path) -> tuple[Any, Any]:
     """The model of a name or directory, and its tokenizer; nothing is downloaded.
@@ -32,17 +57,7 @@ def load_model(name: str | Path) -> tuple[Any, Any]:
         raise HoldfastError(f"{name}: is not here; `holdfast fetch {name}` makes it ready")
     check_directory(directory)
     with _loading("causal language model", directory):
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            directory,
-            dtype=torch.float32,
-            use_safetensors=True,
-            local_files_only=True,
-            ignore_mismatched_sizes=True,  # check_all_weights_loaded reports them
-            output_loading_info=True,
-        )
-        tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
-    model, info = loaded
-    check_all_weights_loaded(directory, info)
+        model = with_all_weights(directory, directory, dtype=torch.float32, local_files_only=True)
     if not maps_of_layers(model):
         raise HoldfastError(
             f"{directory}: cannot be adapted: the layers of its {type(model).__name__} hold no "
@@ -53,7 +68,7 @@ def load_model(name: str | Path) -> tuple[Any, Any]:
             f"{directory}: is a {type(model).__name__}, which keeps a state of what it has read; a "
             "memory needs a model all of whose layers keep keys and values"
         )
-    return model.eval().requires_grad_(False), tokenizer
+    return model.eval().requires_grad_(False), load_tokenizer(directory)
 
 
 def load_tokenizer(directory: Path) -> Any:
@@ -69,10 +84,7 @@ def _loading(part: str, directory: Path) -> Iterator[None]:
     try:
         with quiet():
             yield
-    except (
-        *(OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError),
-        StrictDataclassError,  # a configuration with a value that fits no model
-    ) as error:
+    except UNREADABLE as error:
         reason = reason_of(error, 200)
         raise HoldfastError(
             f"{directory}: no {part} could be loaded ({reason}); name a directory written by "
