@@ -7,15 +7,16 @@ import re
 from collections.abc import Sequence
 from typing import Protocol
 
-from holdfast.builders.text_model import Failure, Prompt, Report, SamplingParameters, TextModel
+from holdfast.builders.text_model import Failure, Prompt, SamplingParameters, TextModel
 from holdfast.core.errors import HoldfastError
+from holdfast.core.reporting import NoteReport
 from holdfast.streams.item import question_key
 
 
 class Paraphraser(Protocol):
     """Writes other wordings of questions."""
 
-    def write(self, questions: Sequence[str], count: int, report: Report) -> list[list[str]]:
+    def write(self, questions: Sequence[str], count: int, report: NoteReport) -> list[list[str]]:
         """At most ``count`` other wordings of each question, perhaps fewer."""
         ...
 
@@ -100,7 +101,7 @@ _OF = re.compile(r"\bthe (?P<a>[\w-]+(?: [\w-]+)?) of the (?P<b>[\w-]+(?: [\w-]+
 class Rules:
     """The offline rewriter: rules for common forms of English questions."""
 
-    def write(self, questions: Sequence[str], count: int, report: Report) -> list[list[str]]:
+    def write(self, questions: Sequence[str], count: int, report: NoteReport) -> list[list[str]]:
         """At most ``count`` wordings of each question, in an order drawn from its text."""
         wordings = [reworded(question)[:count] for question in questions]
         report(len(questions), len(questions), "other wordings")
@@ -167,7 +168,7 @@ class ModelParaphraser:
         self._model = model
         self._sampling = _ASKING.model_copy(update={"seed": seed})
 
-    def write(self, questions: Sequence[str], count: int, report: Report) -> list[list[str]]:
+    def write(self, questions: Sequence[str], count: int, report: NoteReport) -> list[list[str]]:
         """The lines that the model writes for each question. Raises HoldfastError if it fails."""
         wordings: list[list[str]] = [[] for _ in questions]
         prompts = [

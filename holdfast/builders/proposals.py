@@ -15,16 +15,11 @@ from pathlib import Path
 
 from holdfast.builders.documents import Passage
 from holdfast.builders.prompting import VERSION, PromptForm
-from holdfast.builders.text_model import (
-    Failure,
-    Prompt,
-    Report,
-    SamplingParameters,
-    TextModel,
-)
+from holdfast.builders.text_model import Failure, Prompt, SamplingParameters, TextModel
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_json
+from holdfast.core.reporting import NoteReport
 from holdfast.streams.item import bare, folded, says
 
 _REPLY = 24  # most tokens of an answer
@@ -57,7 +52,7 @@ class Proposer:
         """folder: for one file per finished passage; it need not exist yet."""
         self._model, self._form, self._folder, self._seed = model, form, folder, seed
 
-    def propose(self, passages: Sequence[Passage], report: Report) -> list[Proposal]:
+    def propose(self, passages: Sequence[Passage], report: NoteReport) -> list[Proposal]:
         """The pairs of all passages, in order, including those that do not count.
 
         Of several pairs with one question only the first counts. If the model refuses to write a

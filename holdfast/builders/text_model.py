@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -41,7 +41,6 @@ class Failure:
     reason: str
 
 
-Report = Callable[[int, int, str], None]  # how many are done, how many in all, a note
 Answer = list[str] | Failure  # one text per sample
 
 

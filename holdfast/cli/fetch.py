@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.progress import WorkBars, loading
+from holdfast.core.reporting import NoteReport
 
 if TYPE_CHECKING:
     from holdfast.memory.memory import Memory
-    from holdfast.model.cache import Report
 
 _MB = 1_000_000  # bytes
 
@@ -60,7 +60,7 @@ def opened_memory(directory: Path, model: str = "smollm2", *, load: bool = False
 
 
 @contextmanager
-def fetch_bars() -> Iterator[Report]:
+def fetch_bars() -> Iterator[NoteReport]:
     """Yield report(done, total, label), in bytes: it draws bars, or prints a line if total is 0."""
     drawn: tuple[str, int] | None = None  # a log gets one line for the last megabyte
     with WorkBars() as bars:

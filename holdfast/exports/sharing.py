@@ -12,11 +12,11 @@ from pathlib import Path
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import atomic_directory, check_place, lock_directory, make_folder
 from holdfast.core.hub import hub_or_cache
+from holdfast.core.reporting import NoteReport, silent
 from holdfast.exports.card import render_card
 from holdfast.memory.batch import read_lesson
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import LESSONS, RECORD_FILE, read_record, write_record
-from holdfast.model.cache import Report, silent
 from holdfast.model.fetch import has_short_name
 from holdfast.model.hub_files import bar
 from holdfast.streams.batches import FACTS_FILE, write_batches
@@ -146,7 +146,7 @@ def push_memory(
 
 
 def pull_memory(
-    repository: str, out: Path, revision: str | None = None, report: Report = silent
+    repository: str, out: Path, revision: str | None = None, report: NoteReport = silent
 ) -> Memory:
     """Download a memory into ``out``, a new or empty directory; return it.
 
@@ -175,7 +175,7 @@ def pull_memory(
     return Memory(out)
 
 
-def _download(repository: str, revision: str | None, folder: Path, report: Report) -> None:
+def _download(repository: str, revision: str | None, folder: Path, report: NoteReport) -> None:
     """Download a memory's files of one commit."""
     from huggingface_hub import HfApi, snapshot_download
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,6 +29,7 @@ from holdfast.anchors.kfac import quadratic_form
 from holdfast.anchors.pairs import paired_changes
 from holdfast.backbone.projection import Projection
 from holdfast.core.errors import HoldfastError
+from holdfast.core.reporting import CountReport, WorkReport
 from holdfast.learning.learner import Learner, TaskData
 from holdfast.learning.progress import Progress, Stopwatch
 from holdfast.learning.recorded import Recorded
@@ -38,8 +39,6 @@ from holdfast.learning.teacher import first_general_text, states_of
 from holdfast.model.layers import layer_of
 from holdfast.streams import Stream, Task, load_stream
 
-Report = Callable[[str, int, int], None]
-Tell = Callable[[int, int], None]
 
 _SMALL = 0.1  # the fraction of the change at which only second order is left
 _SEQUENCES_AT_ONCE = 16  # whose x and g are in memory together
@@ -70,7 +69,7 @@ class _Probes:
     teacher: Tensor
 
 
-def shares(recorded: Recorded, items: int, report: Report) -> list[ShareOfChange]:
+def shares(recorded: Recorded, items: int, report: WorkReport) -> list[ShareOfChange]:
     """Learn the task after a run's last one in memory, and measure how it changes the model.
 
     items: how many earlier items, drawn at random, and how many general texts are probed at most;
@@ -105,7 +104,7 @@ def shares_of(
     student: Learner,
     data: TaskData,
     probes: Mapping[str, TaskData],
-    report: Report,
+    report: WorkReport,
 ) -> tuple[list[ShareOfChange], dict[str, float]]:
     """Let the student learn a task; return the rows on all probes, and each anchor's form.
 
@@ -158,7 +157,7 @@ class _Change:
         learner: Learner,
         updates: Mapping[str, Update],
         probes: Mapping[str, TaskData],
-        report: Report,
+        report: WorkReport,
     ) -> None:
         self._learner, self._updates, self._report = learner, updates, report
         # A tenth of a change is too small for half precision.
@@ -207,7 +206,7 @@ class _Change:
             workspace.set_dense(self._before)
 
     @torch.no_grad()
-    def _divergence(self, probes: _Probes, part: float, tell: Tell) -> float:
+    def _divergence(self, probes: _Probes, part: float, tell: CountReport) -> float:
         """tau^2 KL per token under the fraction ``part`` of the change."""
         backbone, sequences = self._learner.backbone, probes.data.sequences
         with self._changed(part):
@@ -224,7 +223,7 @@ class _Change:
             tell(end, len(targets))
         return total / len(targets)
 
-    def _paired(self, probes: _Probes, tell: Tell) -> dict[str, float]:
+    def _paired(self, probes: _Probes, tell: CountReport) -> dict[str, float]:
         """For three groupings of maps, the sum over groups of 1/2 mean((sum of g^T dW x)^2)."""
         sequences, prompts = probes.data.sequences, probes.data.prompts
         layers: dict[int, list[str]] = defaultdict(list)
@@ -264,7 +263,7 @@ class _Change:
 class _Reporting(Progress):
     """Passes the steps of a task on to a report."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: WorkReport) -> None:
         self._report = report
 
     def step(self, phase: str, task: int, done: int, total: int) -> None:

@@ -12,13 +12,14 @@ from functools import partial
 from typing import Any
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.reporting import CountReport, WorkReport, silent
 from holdfast.memory.answering import Answerer
-from holdfast.memory.evaluation.asking import Report, Sides
+from holdfast.memory.evaluation.asking import Sides
 from holdfast.memory.evaluation.drift import bits_per_byte
 from holdfast.memory.evaluation.measure import sides_of
 from holdfast.memory.evaluation.probes import EverydayQuestion
 from holdfast.memory.evaluation.stages import part, texts
-from holdfast.memory.memory import Memory, WorkReport
+from holdfast.memory.memory import Memory
 from holdfast.memory.record import LearnedLesson
 from holdfast.streams import Item
 from holdfast.streams.batches import fact_key, newest
@@ -159,7 +160,7 @@ def changes(
     before: MemoryVersion,
     after: MemoryVersion,
     everyday: Sequence[EverydayQuestion] = (),
-    report: WorkReport = lambda *_: None,
+    report: WorkReport = silent,
 ) -> Changes:
     """Compare two versions. everyday: questions of common knowledge; if empty, nothing is asked.
 
@@ -196,13 +197,13 @@ def answer_changes(
     alone: list[WeightsAlone | None] = []
     bits = None
     for name, version in (("before", before), ("after", after)):
-        progress: Report = partial(report, f"asking, {name}")
+        progress: CountReport = partial(report, f"asking, {name}")
         sides = version.sides()
         replies_of.append(texts(sides.memory(questions, part(progress, 0, 2))))
         weights = None
         if version.one_set:
             replies = sides.weights(questions, [0] * len(questions), part(progress, 1, 2))
-            bits, weights_bits = bits_per_byte(sides, lambda *_: None)
+            bits, weights_bits = bits_per_byte(sides, silent)
             weights = WeightsAlone(sum(_right(replies, everyday)), weights_bits)
         alone.append(weights)
     was, is_now = (_right(replies, everyday) for replies in replies_of)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from holdfast.core.errors import HoldfastError
-from holdfast.model.cache import Report, silent
+from holdfast.core.reporting import NoteReport, silent
 from holdfast.model.fetch import fetch
 
 MODEL = "smollm2"
@@ -13,7 +13,7 @@ MODEL_VARIABLE = "HOLDFAST_MODEL"  # the environment variable that names another
 EMBEDDED = "embedded"
 
 
-def default_model(report: Report = silent) -> tuple[str, str]:
+def default_model(report: NoteReport = silent) -> tuple[str, str]:
     """The name of the model, and why ``smollm2`` could not be fetched ("" otherwise).
 
     ``$HOLDFAST_MODEL`` if it is set, else ``smollm2`` if it is in the cache or can be fetched, else

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.reporting import CountReport
 from holdfast.memory.gate import GateTuning, QuestionLook
 from holdfast.memory.gate_tuning import prepared_tuning
 from holdfast.memory.lesson import LessonSettings, shape_for
@@ -106,7 +107,7 @@ class Adapter:
 class Engine:
     """The untouched model, one adapter that each lesson fills, and the model's gate tuning."""
 
-    def __init__(self, directory: Path, report: Callable[[int, int], None]) -> None:
+    def __init__(self, directory: Path, report: CountReport) -> None:
         """directory: the model's; report(done, total): fitting the gate, once per model."""
         self.settings = LessonSettings()
         self.fingerprint = fingerprint(directory)

@@ -16,11 +16,12 @@ import torch
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import lock_directory
+from holdfast.core.reporting import WorkReport, silent
 from holdfast.core.seeding import derive
 from holdfast.memory.batch import LearnedBatch, learn_batch, read_lesson
 from holdfast.memory.documents import forget_proposals
 from holdfast.memory.engine import Adapter
-from holdfast.memory.memory import Memory, WorkReport
+from holdfast.memory.memory import Memory
 from holdfast.memory.record import (
     CONSOLIDATION_LOCK,
     PARTS,
@@ -106,7 +107,7 @@ def what_goes(
 def forget(
     memory: Memory,
     questions: Sequence[str] = (),
-    report: WorkReport = lambda *_: None,
+    report: WorkReport = silent,
     *,
     corrected: bool = False,
 ) -> Forgetting:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,6 +25,7 @@ import torch.nn.functional as F
 
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
+from holdfast.core.reporting import CountReport, silent
 from holdfast.core.seeding import derive, generator
 from holdfast.memory.gate import (
     GateTuning,
@@ -61,7 +62,7 @@ SHIPPED = Path(__file__).parent / "gates"
 def prepared_tuning(
     reader: PromptReader,
     fingerprint: str,
-    report: Callable[[int, int], None] = lambda *_: None,
+    report: CountReport = silent,
 ) -> GateTuning:
     """The tuning for a model, from the cache or the package, else fitted and put into the cache.
 
@@ -94,9 +95,7 @@ def write_tuning(folder: Path, tuning: GateTuning) -> None:
     write_tensors(folder / f"{tuning.key}.safetensors", _tensors(tuning), parents=True)
 
 
-def fit(
-    reader: PromptReader, key: str = "", report: Callable[[int, int], None] = lambda *_: None
-) -> GateTuning:
+def fit(reader: PromptReader, key: str = "", report: CountReport = silent) -> GateTuning:
     """Fit a gate to the reader's model."""
     count = reader.model.config.get_text_config().num_hidden_layers
     depths = tuple(sorted({max(1, round(count * fraction)) for fraction in _DEPTHS}))

@@ -7,11 +7,12 @@ lesson starts from the untouched model, so it does not change earlier lessons.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
+from holdfast.core.reporting import CountReport, silent
 from holdfast.core.seeding import derive, generator
 from holdfast.model.adapter import (
     AdapterShape,
@@ -72,7 +73,7 @@ def learn_lesson(
     taught: Sequence[Taught],
     settings: LessonSettings,
     seed: int,
-    report: Callable[[int, int], None] = lambda *_: None,
+    report: CountReport = silent,
 ) -> tuple[State, list[bool]]:
     """Train the attached adapter on facts; return its factors in bfloat16, and :func:`answered`.
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.builders.paraphrases import Paraphraser, Rules
-from holdfast.builders.text_model import Report
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError, described
 from holdfast.core.files import FOR_EVER, MOMENT, lock_directory
 from holdfast.core.notebook import caption
+from holdfast.core.reporting import NoteReport, WorkReport, silent
 from holdfast.core.seeding import derive
 from holdfast.memory.answering import Answer, Answerer
 from holdfast.memory.batch import learn_batch
@@ -52,8 +52,6 @@ from holdfast.streams.item import counted
 
 if TYPE_CHECKING:
     import pandas as pd
-
-WorkReport = Callable[[str, int, int], None]  # report(what, done, total)
 
 
 class Memory:
@@ -155,7 +153,7 @@ class Memory:
             self._limits = limits_of(chat_form(load_tokenizer(directory)), load_config(directory))
         return self._limits
 
-    def engine(self, report: WorkReport = lambda *_: None) -> Engine:
+    def engine(self, report: WorkReport = silent) -> Engine:
         """The loaded model. Raises HoldfastError if it is missing or not the one taught before."""
         if self._engine is None:
             engine = Engine(fetch(self.model), partial(report, "preparing"))
@@ -195,7 +193,7 @@ class Memory:
         facts: Facts,
         count: int = 0,
         paraphraser: Paraphraser | None = None,
-        report: Report = lambda *_: None,
+        report: NoteReport = silent,
     ) -> Stream:
         """The facts with their given wordings, filled up to ``count`` each by the paraphraser."""
         on_file = list(latest(self.tasks).values())
@@ -227,7 +225,7 @@ class Memory:
         *,
         again: bool = False,
         wait: bool = False,
-        report: WorkReport = lambda *_: None,
+        report: WorkReport = silent,
     ) -> LessonOutcome:
         """Learn the facts on file that are not learned yet, then these; each task is one lesson.
 

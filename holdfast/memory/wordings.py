@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from holdfast.builders.paraphrases import Paraphraser, reworded
-from holdfast.builders.text_model import Report
 from holdfast.core.errors import HoldfastError
+from holdfast.core.reporting import NoteReport
 from holdfast.core.seeding import derive
 from holdfast.memory.library import ENTITY, other_wordings, relations
 from holdfast.memory.words import library_words, loose_key, words
@@ -55,7 +55,7 @@ def with_wordings(
     stream: Stream,
     count: int,
     paraphraser: Paraphraser,
-    report: Report,
+    report: NoteReport,
     on_file: Collection[Item] = (),
 ) -> Stream:
     """Add other wordings after every fact: those that the user wrote, then the paraphraser's.

@@ -14,7 +14,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from filelock import FileLock, Timeout
 from holdfast.core.errors import HoldfastError, reason_of
 from holdfast.core.file_checks import refuse_links, regular, remove_folder
 from holdfast.core.files import json_text
+from holdfast.core.reporting import NoteReport
 
 FORMAT = 1  # of the model directories and their manifests
 MANIFEST = "holdfast.json"
@@ -35,11 +36,6 @@ _OF_A_MODEL = re.compile(
 )
 
 # report(done, total, what): bytes done, of how many, at what work; if total is 0, only a message.
-Report = Callable[[int, int, str], None]
-
-
-def silent(done: int, total: int, what: str) -> None:
-    """A report that shows nothing."""
 
 
 def cache_directory() -> Path:
@@ -118,7 +114,7 @@ def _refuse_foreign(directory: Path) -> None:
 
 
 @contextmanager
-def locked(key: str, report: Report) -> Iterator[None]:
+def locked(key: str, report: NoteReport) -> Iterator[None]:
     """Hold the lock of a model's key within the block; wait for a process that has it.
 
     Raises HoldfastError if the cache cannot be written, or if a part of it is a link.

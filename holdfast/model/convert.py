@@ -16,13 +16,14 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, modeling_gguf_pytorch_utils
 
 from holdfast.core.errors import HoldfastError, described
-from holdfast.model.cache import Report, cache_directory, unwritable
+from holdfast.core.reporting import NoteReport
+from holdfast.model.cache import cache_directory, unwritable
 from holdfast.model.quiet import quiet
 
 _CONVERTING = "converting (20 seconds for 100 MB)"  # measured on one core
 
 
-def convert(gguf: Path, folder: Path, report: Report) -> None:
+def convert(gguf: Path, folder: Path, report: NoteReport) -> None:
     """Write the model of a GGUF file, with its tokenizer and chat template, into ``folder``.
 
     Weights are stored in the narrowest of bfloat16, float16 and float32 that holds each of them

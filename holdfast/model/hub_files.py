@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.core.errors import HoldfastError, reason_of
 from holdfast.core.hub import hub_or_cache
-from holdfast.model.cache import Report
+from holdfast.core.reporting import NoteReport
 from holdfast.model.check import check_directory
 
 # In the repository's top folder; `consolidated.safetensors` and the like repeat the weights.
@@ -43,7 +43,7 @@ def find_on_hub(name: str) -> Path | None:
     return folder
 
 
-def fetch_from_hub(name: str, report: Report) -> Path:
+def fetch_from_hub(name: str, report: NoteReport) -> Path:
     """Download a model of the hub into the hub's own cache; return its folder.
 
     Raises HoldfastError: no such model, no access to it, no answer, or the hub is turned off.
@@ -92,7 +92,7 @@ def _one_line(name: str) -> Iterator[None]:
         raise HoldfastError(f"{name}: cannot be fetched from the hub ({reason})") from error
 
 
-def bar(total: int, report: Report) -> type[Any]:
+def bar(total: int, report: NoteReport) -> type[Any]:
     """A progress bar class that draws nothing and reports the bytes that it counts."""
     from tqdm.auto import tqdm
 

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from transformers import DynamicCache
 
+from holdfast.core.reporting import CountReport, silent
 from holdfast.model.chat import ChatForm
 from holdfast.model.layers import shallow
 
@@ -131,7 +132,7 @@ class PromptReader:
         self,
         prompts: Sequence[Sequence[int]],
         depths: Sequence[int],
-        report: Callable[[int, int], None] = lambda *_: None,
+        report: CountReport = silent,
     ) -> list[torch.Tensor]:
         """The hidden states of prompts that :meth:`read` would keep: [len(depths), tokens, d] each.
 

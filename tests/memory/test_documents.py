@@ -14,8 +14,8 @@ from holdfast.builders import proposals
 from holdfast.builders.documents import Passage
 from holdfast.builders.prompting import Completing
 from holdfast.builders.proposals import IN_SENTENCE, Proposal
-from holdfast.builders.text_model import Report
 from holdfast.cli import learn as command
+from holdfast.core.reporting import NoteReport
 from holdfast.memory.answering import Answer, Answerer
 from holdfast.memory.documents import sorted_out, write_review
 from holdfast.memory.memory import Memory
@@ -107,7 +107,7 @@ def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         def __init__(self, model: Any, form: Any, folder: Path, seed: int) -> None:
             assert isinstance(form, Completing)
 
-        def propose(self, passages: Sequence[Passage], report: Report) -> list[Proposal]:
+        def propose(self, passages: Sequence[Passage], report: NoteReport) -> list[Proposal]:
             assert [passage.text for passage in passages] == [SENTENCE]
             report(1, 1, "passages")
             return PROPOSALS

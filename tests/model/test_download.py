@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.reporting import silent
 from holdfast.model import download as module
-from holdfast.model.cache import silent
 from holdfast.model.download import (
     Network,
     UnreachableError,

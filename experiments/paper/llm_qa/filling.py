@@ -11,8 +11,9 @@ from experiments.paper.llm_qa.collection import Collection, Verdict
 from experiments.paper.llm_qa.journal import Journal, Line
 from experiments.paper.llm_qa.prompt import Request
 from experiments.paper.llm_qa.writers import Writer
-from holdfast.builders.text_model import Failure, Report
+from holdfast.builders.text_model import Failure
 from holdfast.core.errors import HoldfastError
+from holdfast.core.reporting import NoteReport
 from holdfast.streams.item import Item, quoted
 
 Known = Callable[[list[Item]], list[Verdict]]
@@ -31,7 +32,7 @@ class Filling:
     journal: Journal
     writer: Writer
     budget: int
-    report: Report | None
+    report: NoteReport | None
     known: Known | None
 
     def fill(self) -> None:

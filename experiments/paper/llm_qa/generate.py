@@ -13,11 +13,11 @@ from experiments.paper.llm_qa.filling import Filling, Known
 from experiments.paper.llm_qa.journal import Journal
 from experiments.paper.llm_qa.prompt import topics
 from experiments.paper.llm_qa.writers import Writer
-from holdfast.builders.text_model import Report
 from holdfast.core.config import Config, sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.file_checks import remove_unfinished
 from holdfast.core.files import lock_directory
+from holdfast.core.reporting import NoteReport
 from holdfast.streams.stream import Stream, Task, reorder
 
 GENEROSITY = 4  # the default budget, in multiples of the prompts needed if all candidates are valid
@@ -51,7 +51,7 @@ def generate(
     writer: Writer,
     out: Path,
     settings: LLMQASettings,
-    report: Report | None = None,
+    report: NoteReport | None = None,
     known: Known | None = None,
     novel_to: str = "a backbone",
 ) -> Stream:

@@ -18,10 +18,11 @@ from experiments.paper.real_qa.contamination import SAMPLING, Match
 from experiments.paper.real_qa.pool import Pool, pools
 from experiments.paper.real_qa.sources import SOURCES
 from experiments.paper.real_qa.verdicts import Judged, Verdicts
-from holdfast.builders.text_model import Report, TextModel
+from holdfast.builders.text_model import TextModel
 from holdfast.core.config import Config
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import lock_directory
+from holdfast.core.reporting import NoteReport
 from holdfast.core.seeding import derive
 from holdfast.streams.item import Item
 from holdfast.streams.stream import Stream, Task
@@ -43,7 +44,7 @@ def build(
     settings: RealQASettings | None = None,
     *,
     fits: Callable[[CandidateItem], bool] | None = None,
-    report: Report | None = None,
+    report: NoteReport | None = None,
 ) -> Stream:
     """Draw equally many unknown facts from each source, shuffle them and cut them into tasks.
 
@@ -92,7 +93,7 @@ def _judged(
     verdicts: Verdicts,
     ready: Mapping[str, Pool],
     shares: Mapping[str, int],
-    report: Report | None,
+    report: NoteReport | None,
 ) -> dict[str, Judged]:
     """Each source's share of candidates that the model does not know."""
     total = sum(shares.values())

@@ -11,12 +11,13 @@ from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.file_checks import remove_unfinished
 from holdfast.core.files import FOR_EVER, lock_directory
+from holdfast.core.reporting import WorkReport, silent
 from holdfast.core.seeding import derive
 from holdfast.memory.batch import Looks, facts_of, questions_on_file, write_lesson
 from holdfast.memory.consolidation.rehearsal import ConsolidationSettings, NeuronSettings
 from holdfast.memory.consolidation.run import learn_adapter, learn_neurons
 from holdfast.memory.engine import Engine
-from holdfast.memory.memory import Memory, WorkReport
+from holdfast.memory.memory import Memory
 from holdfast.memory.record import (
     CONSOLIDATION_LOCK,
     PARTS,
@@ -50,7 +51,7 @@ class ConsolidationOutcome:
 def consolidate(
     memory: Memory,
     settings: ConsolidationSettings | NeuronSettings | None = None,
-    report: WorkReport = lambda *_: None,
+    report: WorkReport = silent,
 ) -> ConsolidationOutcome:
     """Learn all facts of the lessons so far into one adapter, which replaces the lessons' adapters.
 

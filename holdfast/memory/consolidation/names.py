@@ -10,12 +10,13 @@ from __future__ import annotations
 import itertools
 import random
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 
+from holdfast.core.reporting import CountReport, silent
 from holdfast.core.seeding import derive
 from holdfast.memory.batch import WordedFact
 from holdfast.memory.engine import Engine
@@ -32,7 +33,6 @@ _READ = 64  # texts at once
 # How many tokens of ordinary weight these count as: the end of a name that ends like a taught one,
 # a name's last word in other text, a token of text without a template.
 RIVAL, LAST_WORD, _ALONE = 100.0, 10.0, 3.0
-Report = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def detectors_of_names(
     rivals: Sequence[tuple[NamedQuestion, float]],
     texts: Iterable[Sequence[int]],
     alone: Iterable[Sequence[int]],
-    report: Report = lambda *_: None,
+    report: CountReport = silent,
 ) -> dict[str, torch.Tensor]:
     """Make a neuron in each MLP for each name: gates and ups, and downs of zeros, [names, d].
 

@@ -19,6 +19,7 @@ from holdfast.backbone.generation.sampling import nucleus_sample
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_json, write_json
+from holdfast.core.reporting import CountReport, silent
 from holdfast.core.seeding import derive, generator
 from holdfast.memory.library import ENTITY, invented_name, relations
 from holdfast.model.cache import cache_directory, unwritable
@@ -35,7 +36,6 @@ _BATCH = 32
 _PART = 256  # the least texts of a part
 _TOP_P = 0.95
 _DIGEST = "sha256"  # the key of the digest of the rest of the file
-Report = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def own_texts(
     reader: PromptReader,
     fingerprint: str,
     settings: OwnTextSettings,
-    report: Report = lambda *_: None,
+    report: CountReport = silent,
 ) -> list[Turn]:
     """The texts of a model, from the cache or written now; no adapter may act.
 

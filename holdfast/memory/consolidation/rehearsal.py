@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -26,6 +26,7 @@ import torch
 
 from holdfast.anchors.divergences import divergence
 from holdfast.backbone.load import bfloat16_pays
+from holdfast.core.reporting import CountReport, silent
 from holdfast.core.seeding import derive, generator
 from holdfast.memory.consolidation.names import NamedFact
 from holdfast.memory.consolidation.own_texts import OwnTextSettings, Turn
@@ -203,7 +204,7 @@ class UntouchedAnswers:
         reader: PromptReader,
         turns: Iterable[Turn],
         tokens: int,
-        report: Callable[[int, int], None] = lambda *_: None,
+        report: CountReport = silent,
     ) -> None:
         """No adapter may act. tokens: the most in a pass; report(done, total): turns."""
         self._model = reader.model
@@ -240,7 +241,7 @@ class Rehearsal(Steps):
         own: Sequence[Turn],
         settings: ConsolidationSettings,
         seed: int,
-        report: Callable[[int, int], None] = lambda *_: None,
+        report: CountReport = silent,
     ) -> None:
         """Reset the adapter's factors, and let the untouched model read its own texts once.
 

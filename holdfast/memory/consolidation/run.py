@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 from holdfast.core.config import sha256_of
+from holdfast.core.reporting import WorkReport, silent
 from holdfast.core.seeding import derive
 from holdfast.memory.batch import WordedFact
 from holdfast.memory.consolidation.names import (
@@ -35,7 +36,6 @@ from holdfast.memory.consolidation.rehearsal import (
 )
 from holdfast.memory.engine import Engine
 from holdfast.memory.library import KINDS, invented_name
-from holdfast.memory.memory import WorkReport
 from holdfast.memory.wordings import corruptions
 from holdfast.memory.words import replace_name
 from holdfast.model.adapter import State, adapted, load_state, state_of
@@ -54,7 +54,7 @@ def learn_adapter(
     settings: ConsolidationSettings,
     seed: int,
     progress: Path,
-    report: WorkReport = lambda *_: None,
+    report: WorkReport = silent,
 ) -> tuple[State, list[bool]]:
     """Train an adapter; return its factors in bfloat16, and whether it answers each fact.
 
@@ -105,7 +105,7 @@ def learn_neurons(
     settings: NeuronSettings,
     seed: int,
     progress: Path,
-    report: WorkReport = lambda *_: None,
+    report: WorkReport = silent,
 ) -> tuple[State, list[bool]]:
     """As :func:`learn_adapter`, neurons; HoldfastError for a model without gated MLPs."""
     model, form = engine.bare_model(), engine.form

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
+from holdfast.core.reporting import CountReport
 from holdfast.memory.answering import Answer, Answerer
 from holdfast.memory.engine import Engine
 from holdfast.model.neurons import Neurons, acting
@@ -14,7 +15,6 @@ from holdfast.streams.item import question_key
 
 LONGEST = 32  # the most tokens of a reply that is not a taught answer
 _AT_ONCE = 32  # questions
-Report = Callable[[int, int], None]
 _Result = TypeVar("_Result")
 
 
@@ -37,7 +37,7 @@ class Sides:
         """The number of the fact that has this question."""
         return self._places[question_key(question)]
 
-    def memory(self, questions: Sequence[str], report: Report) -> list[Answer]:
+    def memory(self, questions: Sequence[str], report: CountReport) -> list[Answer]:
         """The memory's answers; a reply that was not taught has at most 32 tokens."""
         answers: list[Answer] = []
         for begin in range(0, len(questions), _AT_ONCE):
@@ -73,7 +73,7 @@ class Sides:
         ]
 
     def weights_give(
-        self, questions: Sequence[str], owners: Sequence[int], report: Report
+        self, questions: Sequence[str], owners: Sequence[int], report: CountReport
     ) -> list[bool]:
         """Whether greedy decoding with the weights gives fact ``owners[n]``'s answer and ends."""
 
@@ -83,7 +83,9 @@ class Sides:
 
         return self._with_weights(questions, owners, give, report)
 
-    def weights(self, questions: Sequence[str], owners: Sequence[int], report: Report) -> list[str]:
+    def weights(
+        self, questions: Sequence[str], owners: Sequence[int], report: CountReport
+    ) -> list[str]:
         """The reply to each question n with the weights of fact ``owners[n]``."""
         return self._with_weights(
             questions,
@@ -97,7 +99,7 @@ class Sides:
         questions: Sequence[str],
         owners: Sequence[int],
         ask: Callable[[Sequence[Reading], Sequence[int]], list[_Result]],
-        report: Report,
+        report: CountReport,
     ) -> list[_Result]:
         """One result of ``ask(readings, places)`` per question, with its fact's weights on."""
         results: dict[int, _Result] = {}

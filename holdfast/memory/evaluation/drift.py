@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 
 from holdfast.anchors.divergences import divergence
+from holdfast.core.reporting import CountReport, silent
 from holdfast.evaluation.text import everyday_passages
-from holdfast.memory.evaluation.asking import Report, Sides
+from holdfast.memory.evaluation.asking import Sides
 from holdfast.model.layers import context_of
 
 _WINDOW = 512  # tokens
@@ -23,7 +24,7 @@ def kl_per_token(
     sides: Sides,
     questions: Sequence[str],
     replies: Sequence[str],
-    report: Report = lambda *_: None,
+    report: CountReport = silent,
 ) -> float:
     """Mean KL(untouched || with the weights) per token of replies to questions, in nats.
 
@@ -43,7 +44,7 @@ def kl_per_token(
     return total / tokens
 
 
-def bits_per_byte(sides: Sides, report: Report = lambda *_: None) -> tuple[float, float]:
+def bits_per_byte(sides: Sides, report: CountReport = silent) -> tuple[float, float]:
     """Bits per byte of ten everyday texts: with the untouched model, and with the weights on."""
     engine = sides.engine
     texts = [passage.text for passage in everyday_passages()]

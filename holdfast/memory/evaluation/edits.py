@@ -25,13 +25,14 @@ from typing import Any
 
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
+from holdfast.core.reporting import CountReport, WorkReport, silent
 from holdfast.memory.evaluation import stages
-from holdfast.memory.evaluation.asking import Report, Sides
+from holdfast.memory.evaluation.asking import Sides
 from holdfast.memory.evaluation.measure import learned_wordings, measured
 from holdfast.memory.evaluation.pararel import COMPLETE, draw_edits
 from holdfast.memory.evaluation.probes import EverydayQuestion
 from holdfast.memory.evaluation.result import VERSION, Measure, MemoryEvaluation
-from holdfast.memory.memory import Memory, WorkReport
+from holdfast.memory.memory import Memory
 from holdfast.memory.words import loose_key
 from holdfast.streams import Item, Stream, Task
 from holdfast.streams.item import counted, question_key, quoted
@@ -277,7 +278,7 @@ def evaluate_edits(
     memory: Memory,
     edited: EditSet,
     everyday: Sequence[EverydayQuestion],
-    report: WorkReport = lambda *_: None,
+    report: WorkReport = silent,
     out: Path | None = None,
 ) -> MemoryEvaluation:
     """Measure a memory that was taught the edits; arguments as of ``measure.evaluate``.
@@ -330,7 +331,7 @@ def _stages(
     }
 
 
-def _fluency(sides: Sides, prompts: Sequence[str], report: Report) -> stages.StageResult:
+def _fluency(sides: Sides, prompts: Sequence[str], report: CountReport) -> stages.StageResult:
     """Mean n-gram entropy of the memory's continuations of texts, and of the untouched model's."""
     if not prompts:
         return {}, []

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.config import sha256_of
+from holdfast.core.reporting import WorkReport, silent
 from holdfast.memory.batch import facts_of, read_lesson, taught_wordings
 from holdfast.memory.consolidation.names import related_wordings
 from holdfast.memory.evaluation.asking import Sides
@@ -22,7 +23,7 @@ from holdfast.memory.evaluation.result import (
     write_evaluation,
 )
 from holdfast.memory.evaluation.stages import Stages, stages
-from holdfast.memory.memory import Memory, WorkReport
+from holdfast.memory.memory import Memory
 from holdfast.streams.batches import latest
 
 
@@ -43,7 +44,7 @@ def evaluate(
     probes: Sequence[Probe],
     everyday: Sequence[EverydayQuestion],
     limit: int | None = None,
-    report: WorkReport = lambda *_: None,
+    report: WorkReport = silent,
     out: Path | None = None,
 ) -> MemoryEvaluation:
     """Run all measures; nothing is learned or written to the memory's directory.

@@ -11,8 +11,9 @@ from pathlib import Path
 from timeit import timeit
 from typing import Any
 
+from holdfast.core.reporting import CountReport, silent
 from holdfast.memory.answering import Answer
-from holdfast.memory.evaluation.asking import Report, Sides
+from holdfast.memory.evaluation.asking import Sides
 from holdfast.memory.evaluation.drift import bits_per_byte, kl_per_token
 from holdfast.memory.evaluation.pararel import COMPLETE
 from holdfast.memory.evaluation.probes import EverydayQuestion, Probe
@@ -29,7 +30,7 @@ _DRIFT = 80  # replies over which KL is averaged
 Measures = dict[str, Measure]
 # A stage's measures, and the answer to each question as JSON values.
 StageResult = tuple[Measures, list[dict[str, Any]]]
-Stages = Mapping[str, Callable[[Report], StageResult]]
+Stages = Mapping[str, Callable[[CountReport], StageResult]]
 # A question, the answers that count, and the number of the fact that it is about.
 Asked = tuple[str, Sequence[str], int]
 
@@ -71,7 +72,7 @@ def stages(
     }
 
 
-def exactly(sides: Sides, name: str, asked: Sequence[Asked], report: Report) -> StageResult:
+def exactly(sides: Sides, name: str, asked: Sequence[Asked], report: CountReport) -> StageResult:
     """How many questions get exactly the wanted answer: from any source, and from the weights."""
     questions, wanted = [row[0] for row in asked], [row[1] for row in asked]
     answers = sides.memory(questions, part(report, 0, 2))
@@ -93,7 +94,7 @@ def exactly(sides: Sides, name: str, asked: Sequence[Asked], report: Report) -> 
     return measures, rows_of(answers, given, listed, wanted, right)
 
 
-def generated(sides: Sides, name: str, asked: Sequence[Asked], report: Report) -> StageResult:
+def generated(sides: Sides, name: str, asked: Sequence[Asked], report: CountReport) -> StageResult:
     """How many generated replies contain one of the answers that count."""
     questions, wanted = [row[0] for row in asked], [row[1] for row in asked]
     answers = sides.memory(questions, part(report, 0, 2))
@@ -106,7 +107,7 @@ def generated(sides: Sides, name: str, asked: Sequence[Asked], report: Report) -
     return {name: measure}, rows_of(answers, replies, listed, wanted, right)
 
 
-def kept(sides: Sides, everyday: Sequence[EverydayQuestion], report: Report) -> StageResult:
+def kept(sides: Sides, everyday: Sequence[EverydayQuestion], report: CountReport) -> StageResult:
     """How many everyday questions that the untouched model answers are still answered."""
     questions = [row.question for row in everyday]
     wanted = [row.answers for row in everyday]
@@ -129,7 +130,7 @@ def kept(sides: Sides, everyday: Sequence[EverydayQuestion], report: Report) -> 
     ]
 
 
-def unknown(sides: Sides, name: str, questions: Sequence[str], report: Report) -> StageResult:
+def unknown(sides: Sides, name: str, questions: Sequence[str], report: CountReport) -> StageResult:
     """How many untaught questions are taken for taught, get a taught answer, or are unchanged."""
     answers = sides.memory(questions, part(report, 0, 2))
     before = sides.untouched(questions)
@@ -147,7 +148,7 @@ def unknown(sides: Sides, name: str, questions: Sequence[str], report: Report) -
     return measures, rows_of(answers, replies, listed, [[text] for text in before], right)
 
 
-def drift(sides: Sides, questions: Sequence[str], report: Report) -> StageResult:
+def drift(sides: Sides, questions: Sequence[str], report: CountReport) -> StageResult:
     """KL and bits per byte with the weights acting at every token; empty with several adapters."""
     if not sides.has_one_set or not questions:
         return {}, []
@@ -162,7 +163,9 @@ def drift(sides: Sides, questions: Sequence[str], report: Report) -> StageResult
     return measures, []
 
 
-def costs(memory: Memory, sides: Sides, questions: Sequence[str], report: Report) -> StageResult:
+def costs(
+    memory: Memory, sides: Sides, questions: Sequence[str], report: CountReport
+) -> StageResult:
     """Median seconds of one taught question, with the model loaded, and bytes on disk."""
     record, lessons = memory.record, memory.directory / LESSONS
     adapters = _size(lessons / file for file in {lesson.file for lesson in record.lessons})
@@ -173,9 +176,7 @@ def costs(memory: Memory, sides: Sides, questions: Sequence[str], report: Report
     model = 0 if directory is None else _size(directory.rglob("*"))
     timed: dict[str, Callable[[str], object]] = {
         "memory": lambda question: sides.answerer.replies([question]),
-        "weights": lambda question: sides.weights(
-            [question], [sides.place(question)], lambda *_: None
-        ),
+        "weights": lambda question: sides.weights([question], [sides.place(question)], silent),
         "list": lambda question: sides.answerer.listed([question]),
     }
     seconds = {}
@@ -201,7 +202,7 @@ def fraction(verdicts: Sequence[bool]) -> float | None:
     return sum(verdicts) / len(verdicts) if verdicts else None
 
 
-def part(report: Report, number: int, count: int) -> Report:
+def part(report: CountReport, number: int, count: int) -> CountReport:
     """A report for part ``number``, from 0, of ``count`` equal parts of a stage, in per cent."""
     return lambda done, total: report(round(100 * (number + done / total) / count), 100)
 
@@ -234,7 +235,7 @@ def rows_of(
     ]
 
 
-def _one_set(sides: Sides, questions: Sequence[str], report: Report) -> list[str] | None:
+def _one_set(sides: Sides, questions: Sequence[str], report: CountReport) -> list[str] | None:
     """Replies with the weights on; None if the memory has several adapters."""
     if not sides.has_one_set:
         report(1, 1)
