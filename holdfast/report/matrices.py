@@ -50,7 +50,7 @@ def plot_matrices(study: Study, methods: Sequence[str] | None = None) -> Figure:
 
     methods: the columns; None for those of the paper's figure if the study has them all,
     else vanilla, the best single mechanism and the best others. Raises HoldfastError when
-    the study has none of them.
+    the study has no Final of any of them.
     Source: app:res-matrices, fig:matrices.
     """
     if methods is None:
@@ -60,7 +60,8 @@ def plot_matrices(study: Study, methods: Sequence[str] | None = None) -> Figure:
     columns = [method for method in methods if any(method == key[1] for key in matrices)]
     if not columns:
         raise HoldfastError(
-            f"matrices: none of {', '.join(methods)}; choose methods that the study has"
+            f"matrices: none of {', '.join(methods)} has a Final; choose methods of the study "
+            "whose last row asks every task"
         )
     rows: list[tuple[str, list[_Map]]] = []
     for dataset in names.datasets_in_order(dataset for dataset, _ in matrices):

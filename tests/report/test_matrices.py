@@ -90,7 +90,7 @@ def test_what_was_not_run_is_said(chain):
     assert len(plot_matrices(study_of(others)).axes[0].images) == 3  # not the paper's five
     alone = plot_matrices(study_of({("replay", 1): fading(3, 0.5)}, "facts"))
     assert not alone.axes[0].patches  # nothing to be stronger than
-    with pytest.raises(HoldfastError, match="none of si"):
+    with pytest.raises(HoldfastError, match="none of si has a Final; choose methods of the stu"):
         plot_matrices(chain, ["si"])
 
 
