@@ -20,7 +20,7 @@ from holdfast.core.errors import HoldfastError, reason_of
 from holdfast.core.hub import hub_or_cache
 from holdfast.core.processes import local_rank, world_size
 from holdfast.model.check import check_tokenizer, check_weights, refuse_pipes
-from holdfast.model.fetch import fetch, has_short_name
+from holdfast.model.fetch import fetch, is_made_ready
 from holdfast.model.load import UNREADABLE, with_all_weights
 from holdfast.model.quiet import quiet
 
@@ -91,7 +91,7 @@ def _keep_gradients(model: Any) -> None:
 
 def _check_local(name: str) -> None:
     """Raise HoldfastError, before weights are loaded, if a directory holds no complete model."""
-    if has_short_name(name) or not Path(name).is_dir():
+    if is_made_ready(name) or not Path(name).is_dir():
         return
     if (Path(name) / "adapter_config.json").exists():
         raise _is_adapter(name)
@@ -130,7 +130,7 @@ def load_tokenizer(name: str, revision: str | None = None) -> Any:
     Raises HoldfastError: unknown name, no tokenizer beside the model.
     """
     source = _source(name)
-    if not has_short_name(name) and Path(source).is_dir():
+    if not is_made_ready(name) and Path(source).is_dir():
         check_tokenizer(source)
     with _reading(name, revision):
         tokenizer: Any = AutoTokenizer.from_pretrained(
@@ -142,8 +142,8 @@ def load_tokenizer(name: str, revision: str | None = None) -> Any:
 
 
 def _source(name: str) -> str:
-    """The path or hub name that transformers loads; a model with a short name is fetched."""
-    source = str(fetch(name)) if has_short_name(name) else name
+    """The path or hub name that transformers loads, after a model of ours or a file is fetched."""
+    source = str(fetch(name)) if is_made_ready(name) else name
     if Path(source).is_dir():
         refuse_pipes(Path(source))
     return source
@@ -152,8 +152,8 @@ def _source(name: str) -> str:
 def _revision(name: str, revision: str | None) -> dict[str, Any]:
     if revision is None:
         return {}
-    if has_short_name(name) or Path(name).is_dir():
-        model = f"the model {name}" if has_short_name(name) else f"{name}, a directory,"
+    if is_made_ready(name) or Path(name).is_dir():
+        model = f"the model {name}" if is_made_ready(name) else f"{name}, a directory,"
         raise HoldfastError(
             f"backbone.revision = {revision}: {model} has no revisions, as only models of the hub "
             "have; leave it out"

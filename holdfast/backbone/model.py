@@ -55,7 +55,7 @@ class Backbone:
         merged into quantized matrices.
         """
 
-        name: str = "embedded"  # "embedded", "smollm2", a hub name or a directory
+        name: str = "embedded"  # also "smollm2", a hub name, a directory, a .gguf file
         precision: Literal["auto", "fastest", "float32", "bfloat16", "float64"] = "auto"
         device: str = "auto"
         deterministic: bool = False  # torch's deterministic algorithms only, in the whole process

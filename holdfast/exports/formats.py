@@ -107,7 +107,7 @@ def check_peft(recorded: Recorded, commit: Commit) -> None:
 def check_known_base(recorded: Recorded) -> None:
     """Raise HoldfastError if an adapter's base has no name that others can load."""
     name = recorded.config.backbone.name
-    if name != "embedded" and (has_short_name(name) or Path(name).is_dir()):
+    if name != "embedded" and (has_short_name(name) or Path(name).exists()):
         raise HoldfastError(
             f"{recorded.directory}: an adapter needs its base, and {name} has no place on the hub; "
             "push a whole model with --to hf"

@@ -39,7 +39,6 @@ from holdfast.learning.teacher import first_general_text, states_of
 from holdfast.model.layers import layer_of
 from holdfast.streams import Stream, Task, load_stream
 
-
 _SMALL = 0.1  # the fraction of the change at which only second order is left
 _SEQUENCES_AT_ONCE = 16  # whose x and g are in memory together
 

@@ -9,7 +9,7 @@ from holdfast.backbone.model import Backbone
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.config import RunConfig
 from holdfast.model.chat import template_of
-from holdfast.model.fetch import find, has_short_name
+from holdfast.model.fetch import find, has_short_name, is_made_ready
 from holdfast.model.layers import context_of, target_maps
 from holdfast.streams import Stream, load_stream
 
@@ -43,12 +43,13 @@ def check_without_weights(config: RunConfig, stream: Stream, learned: int = 0) -
     device_of(config.backbone)
     check_available(config.backbone)
     name, revision = config.backbone.name, config.backbone.revision
-    if has_short_name(name) and find(name) is None:
+    is_there = has_short_name(name) or Path(name).exists()
+    if is_made_ready(name) and is_there and find(name) is None:
         return f"{name} is not here; `holdfast fetch {name}` makes it ready"
     try:
         model, tokenizer = load_shape(name, revision), load_tokenizer(name, revision)
     except HoldfastError as error:
-        if has_short_name(name) or Path(name).exists() or Path(name).is_absolute():
+        if is_made_ready(name) or Path(name).exists() or Path(name).is_absolute():
             raise
         return str(error).partition(";")[0]
     target_maps(model, config.lora)

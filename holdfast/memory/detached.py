@@ -19,7 +19,7 @@ from holdfast.core.processes import importable
 from holdfast.memory.record import LOG_FILE
 
 if TYPE_CHECKING:
-    from holdfast.memory.memory import WorkReport  # which loads torch
+    from holdfast.core.reporting import WorkReport
 
 _HOLDFAST = (sys.executable, "-P", "-m", "holdfast")
 

