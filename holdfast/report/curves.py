@@ -135,6 +135,8 @@ def _draw_groups(axes: Axes, table: pd.DataFrame, looks: Mapping[str, names.Look
         places = [groups.index(name) for name in part["group"]]
         axes.plot(places, part["recalled"], **_line(str(method), looks[str(method)]))
     axes.set_xticks(range(len(groups)), groups)
+    if len(groups) > 5:  # ranges such as 64-127 would run into each other
+        axes.tick_params(axis="x", labelrotation=90)
     style.share_axis(axes, 1, room=1.03, grid="both")
 
 

@@ -14,6 +14,7 @@ from matplotlib.image import imread
 from experiments.paper.analysis.factorial import compositions
 from holdfast.core.errors import HoldfastError
 from holdfast.report import plot_capability, plot_comparison, plot_evaluation, plot_survival
+from holdfast.report.curves import plot_item_groups
 from holdfast.report.figures import shown_methods
 from holdfast.report.names import dataset_name, datasets_in_order, looks, mechanisms, method_name
 from tests.report.drawn import assert_readable
@@ -239,3 +240,11 @@ def test_a_notebook_shows_a_drawing() -> None:
     height, width, _ = imread(io.BytesIO(formats["image/png"]), format="png").shape
     # Constrained layouts may still crop a figure by a pixel.
     np.testing.assert_allclose((width, height), 130 * figure.get_size_inches(), atol=2)
+
+
+def test_the_ages_of_many_tasks_can_be_read() -> None:
+    ages = ["0", "1", "2-3", "4-7", "8-15", "16-31", "32-63", "64-127", "128-255", "256-499"]
+    groups = {"age": ages, "length": ["23-34", "35-41", "42-77"], "rehearsed": ages}
+    rows = [(by, group) for by, names in groups.items() for group in names]
+    table = pd.DataFrame(rows, columns=["by", "group"])
+    assert_readable(plot_item_groups(table.assign(dataset="facts", method="replay", recalled=0.5)))
