@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -122,6 +123,10 @@ def serve(
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             routes.end()  # all who wait for an answer get an error
             await super().shutdown(sockets)
+
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            super().handle_exit(sig, frame)
+            self.force_exit = False  # a second Ctrl-C cuts nothing off: the end takes two seconds
 
     server = Server(config)
     try:
