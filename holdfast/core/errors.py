@@ -23,6 +23,12 @@ class NoSpaceError(HoldfastError):
     code = "no_space"
 
 
+class UnwritableError(HoldfastError):
+    """A place cannot be written, as on a file system that is read-only."""
+
+    code = "unwritable"
+
+
 class InUseError(HoldfastError):
     """Another process holds the directory."""
 
@@ -31,7 +37,7 @@ class InUseError(HoldfastError):
 
 def error_of(code: str, text: str) -> HoldfastError:
     """The error that another process has reported; see :attr:`HoldfastError.code`."""
-    kinds = {kind.code: kind for kind in (NoSpaceError, InUseError)}
+    kinds = {kind.code: kind for kind in (NoSpaceError, UnwritableError, InUseError)}
     return kinds.get(code, HoldfastError)(text)
 
 

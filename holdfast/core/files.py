@@ -16,7 +16,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from holdfast.core.errors import HoldfastError, InUseError, NoSpaceError
+from holdfast.core.errors import HoldfastError, InUseError, NoSpaceError, UnwritableError
 from holdfast.core.file_checks import (
     HeldDirectory,
     moved,
@@ -211,7 +211,7 @@ def _error_class(error: BaseException) -> type[HoldfastError]:
     full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     by_number = getattr(error, "errno", None) in full
     by_words = any(os.strerror(number) in str(error) for number in full)
-    return NoSpaceError if by_number or by_words else HoldfastError
+    return NoSpaceError if by_number or by_words else UnwritableError
 
 
 def make_folder(folder: Path, *, parents: bool = False) -> Path:

@@ -6,7 +6,9 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.core.errors import HoldfastError, InUseError, NoSpaceError
+from holdfast.core.errors import HoldfastError, InUseError, NoSpaceError, UnwritableError
+
+_STATUS = {NoSpaceError.code: 507, InUseError.code: 503, UnwritableError.code: 500}
 
 
 class RefusalError(Exception):
@@ -35,12 +37,9 @@ class RefusalError(Exception):
 def refusal_of(
     error: HoldfastError, *, kept: bool | None = None, status: int = 400, code: str = ""
 ) -> RefusalError:
-    """The refusal for an error: 507 for a full disk, 503 while another process writes.
-
-    status, code: for all others.
-    """
-    if isinstance(error, NoSpaceError | InUseError):
-        status, code = 507 if isinstance(error, NoSpaceError) else 503, error.code
+    """The refusal for an error, of the status of its kind; status, code: for all other kinds."""
+    if error.code in _STATUS:
+        status, code = _STATUS[error.code], error.code
     kept = None if status == 400 else kept  # a mistake of the client's, which sends it no more
     return RefusalError(status, str(error), code or error.code, kept=kept)
 

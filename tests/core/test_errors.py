@@ -10,12 +10,13 @@ from holdfast.core.errors import (
     HoldfastError,
     InUseError,
     NoSpaceError,
+    UnwritableError,
     error_of,
 )
 from holdfast.core.processes import manner
 
 
-@pytest.mark.parametrize("kind", [HoldfastError, InUseError, NoSpaceError])
+@pytest.mark.parametrize("kind", [HoldfastError, InUseError, NoSpaceError, UnwritableError])
 def test_an_error_crosses_to_another_process_by_its_kind(kind) -> None:
     message = 'item 1: "No space left on device": another process is writing here'
     read = error_of(kind.code, str(kind(message)))

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.errors import InUseError
+from holdfast.core.errors import HoldfastError, InUseError
+from holdfast.core.files import lock_directory
 from holdfast.serving.batcher import Batcher
-from holdfast.serving.refusal import RefusalError
+from holdfast.serving.refusal import RefusalError, refusal_of
 from holdfast.serving.teacher import Teacher
 from tests.serving.chat_memories import FACTS
 from tests.serving.test_batcher import Answering
@@ -51,6 +52,14 @@ def test_facts_that_are_not_put_on_file(tmp_path: Path) -> None:
             asyncio.run(story)
         assert error.value.status == 503 and error.value.kept is False
         assert error.value.headers()["Retry-After"]
+
+
+def test_a_place_that_cannot_be_written_is_no_mistake_of_the_client(tmp_path: Path) -> None:
+    (tmp_path / "m").write_text("no directory")
+    with pytest.raises(HoldfastError) as error, lock_directory(tmp_path / "m"):
+        pass
+    refusal = refusal_of(error.value, kept=False)
+    assert (refusal.status, refusal.code, refusal.kept) == (500, "unwritable", False)
 
 
 def test_facts_that_are_being_put_on_file_at_the_end(tmp_path: Path) -> None:
