@@ -22,6 +22,7 @@ from holdfast.memory.detached import forgetting_command, learning_command
 from holdfast.memory.forgetting import what_goes
 from holdfast.memory.memory import Memory
 from holdfast.memory.plan import Filed
+from holdfast.memory.record import signatures
 from holdfast.memory.states import (
     LessonProgress,
     LessonState,
@@ -256,8 +257,14 @@ class Teacher:
 
     async def _learned(self, names: Collection[str]) -> list[str]:
         """Wait until lessons are learned; the questions of theirs that the weights miss."""
+        seen: object = None
         while True:
             is_over = not self.busy  # read before the states, which are then final
+            now = signatures(self._directory)
+            if now == seen and not (is_over or self._ending):
+                await asyncio.sleep(_EVERY)
+                continue
+            seen = now
             states = await asyncio.to_thread(lesson_states, self._directory)
             taught = [state for state in states if state.name in names]
             if len(taught) < len(names):
@@ -275,7 +282,6 @@ class Teacher:
                     reason = f"lesson {failed.number} failed: {failed.reason}"
                     error = error_of(failed.code, reason[:600])
                 raise refusal_of(error, kept=True, status=500, code="lesson")
-            await asyncio.sleep(_EVERY)
 
 
 def _values(filed: Filed, state: str) -> dict[str, Any]:

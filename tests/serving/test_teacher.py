@@ -13,11 +13,13 @@ import pytest
 
 from holdfast.core.errors import HoldfastError, InUseError
 from holdfast.core.files import lock_directory
+from holdfast.memory.states import LessonState, lesson_states
 from holdfast.serving.batcher import Batcher
 from holdfast.serving.refusal import RefusalError, refusal_of
 from holdfast.serving.teacher import Teacher
 from tests.serving.chat_memories import FACTS
 from tests.serving.test_batcher import Answering
+from tests.serving.test_idle import put_on_file
 
 
 def test_facts_that_are_not_put_on_file(tmp_path: Path) -> None:
@@ -85,6 +87,30 @@ def test_facts_that_are_being_put_on_file_at_the_end(tmp_path: Path) -> None:
     with pytest.raises(RefusalError, match="they may not be kept") as error:
         asyncio.run(story())
     assert error.value.status == 503 and error.value.kept is None
+
+
+def test_who_waits_reads_the_lessons_only_where_something_is_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+
+    def states(directory: Path) -> list[LessonState]:
+        read.append(len(read))
+        return lesson_states(directory)
+
+    async def story() -> None:
+        teacher: Any = Teacher(tmp_path, lambda _: None)
+        teacher._learning = asyncio.create_task(asyncio.sleep(60))
+        waiting = asyncio.create_task(teacher._learned(["2"]))
+        await asyncio.sleep(0.5)
+        assert len(read) == 1
+        put_on_file(tmp_path, 2, 2)
+        assert await asyncio.wait_for(waiting, 20) == []
+
+    monkeypatch.setattr("holdfast.serving.teacher.lesson_states", states)
+    monkeypatch.setattr("holdfast.serving.teacher._EVERY", 0.02)
+    put_on_file(tmp_path, 2, 1)
+    asyncio.run(story())
 
 
 def test_the_end_does_not_wait_for_a_lesson_that_goes_on(tmp_path: Path) -> None:
