@@ -83,9 +83,9 @@ class Recorded:
 
     @property
     def kept(self) -> list[int]:
-        """The tasks after which the model can be restored; 0 is the unmodified backbone."""
+        """The learned tasks after which the model can be restored."""
         last = self.last.completed
-        return [task for task in range(last) if self._is_kept(task)] + [last]
+        return [task for task in range(1, last) if self._is_kept(task)] + [last]
 
     def _is_kept(self, task: int) -> bool:
         if task == 0:

@@ -166,7 +166,7 @@ def test_a_task_is_named(backbone_directory: Path, tmp_path: Path) -> None:
     for given in ({"after": "tue"}, {"after": "2"}, {"after": 2}, {"after_task": 2}, {}):
         assert boundary(recorded, **given) == last  # type: ignore[arg-type]
     message = line_of(export, run, "hf", tmp_path / "out", before="tue")
-    assert "after task 1 was not kept" in message and "give --after-task 0 or 2" in message
+    assert "after task 1 was not kept" in message and "give --after-task 2" in message
     assert "keep.factors=true, or a keep.snapshot_every above 1" in message
     for given, message in (
         ({"before": "1"}, "--before 1 is the unmodified backbone"),
@@ -209,7 +209,7 @@ def test_before_and_after_are_the_models_of_that_time(
 def test_what_is_kept_is_named(backbone_directory: Path, stream: Path, tmp_path: Path) -> None:
     settings = configured(backbone_directory, stream, "vanilla", keep={"factors": False})
     recorded = Recorded.read(learned(tmp_path / "vanilla", settings))
-    message = "give --after-task 0 or 2; keep.factors=true keeps more"
+    message = "give --after-task 2; keep.factors=true keeps more"
     with pytest.raises(HoldfastError, match=message):
         recorded.boundary(1)
     whole = configured(backbone_directory, stream, "merge", keep={"factors": False})
