@@ -83,8 +83,9 @@ def application(
     app.delete("/lessons")(routes.cancel_all)
     app.delete("/lessons/{number}")(routes.cancel)
     app.get("/health")(routes.health)
+    app.head("/health", include_in_schema=False)(routes.health)  # as monitors ask
     for path in _PAGE:
-        app.get(path, include_in_schema=False)(_page_file)
+        app.add_route(path, _page_file, include_in_schema=False)
     for kind in (RefusalError, HoldfastError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, _error)
     app.state.routes = routes

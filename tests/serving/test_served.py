@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import tracemalloc
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -303,6 +304,13 @@ def test_garbage_is_refused(
     assert code == status, reply
     assert set(reply) == {"error"}
     assert reply["error"]["message"] and "Traceback" not in reply["error"]["message"]
+
+
+def test_a_head_is_answered_without_a_body(served: Served) -> None:
+    for path in ("/", "/page.js", "/health"):
+        request = urllib.request.Request(f"{served.url}{path}", method="HEAD")
+        with urllib.request.urlopen(request, timeout=30) as response:
+            assert int(response.headers["Content-Length"]) > 0 and response.read() == b""
 
 
 def test_bytes_that_are_no_request(served: Served) -> None:
