@@ -87,10 +87,13 @@ class Items:
         return self.template.asked(self.template.prompt(item))
 
 
-def read_items(directory: Path | str, horizon: int | None = None) -> Items:
+def read_items(
+    directory: Path | str, horizon: int | None = None, *, stream: Stream | None = None
+) -> Items:
     """Read a run's stream and, as far as they were kept, its verdicts by item and its samples.
 
-    horizon: read the run as it was after so many tasks; None for all that it learned.
+    horizon: read the run as it was after so many tasks; None for all that it learned; stream: the
+    one that it learned, if that was given in Python or has moved; None for that of its settings.
     Raises HoldfastError if neither was kept, the stream is missing or not as it was learned, or the
     run dropped overlong items.
     """
@@ -100,7 +103,8 @@ def read_items(directory: Path | str, horizon: int | None = None) -> Items:
     without = sampled_before and not (record.path / VERDICTS_FOLDER).is_dir()
     rows = {} if without else read_rows(record.path, learned)
     config = record.description.config
-    stream = load_stream(build(StreamConfig, config["stream"], source="stream"))
+    if stream is None:
+        stream = load_stream(build(StreamConfig, config["stream"], source="stream"))
     fingerprints = [task.fingerprint for task in stream.tasks[:learned]]
     # Other records, such as made ones, have no commit.
     known = read_commit(record.path)["tasks"] if commit_file(record.path).exists() else fingerprints

@@ -213,4 +213,4 @@ def test_what_is_kept_is_named(backbone_directory: Path, stream: Path, tmp_path:
     with pytest.raises(HoldfastError, match=message):
         recorded.boundary(1)
     whole = configured(backbone_directory, stream, "merge", keep={"factors": False})
-    assert Recorded.read(learned(tmp_path / "whole", whole)).kept == [0, 1, 2]
+    assert Recorded.read(learned(tmp_path / "whole", whole)).kept == [1, 2]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import RunConfig, Trajectory, recipe
+from holdfast import RunConfig, Trajectory, load_stream, recipe
 from holdfast.analysis import read_items
 from holdfast.analysis.items import (
     by_age,
@@ -178,6 +178,7 @@ def test_verdicts_beside_the_facts_of_another_stream_are_refused(
     facts.write_text('{"question": "a", "answer": "c"}\n')
     with pytest.raises(HoldfastError, match="does not have the tasks that were learned; put back"):
         read_items(place)
+    assert len(read_items(place, stream=load_stream([("a", "b")])).to_frame()) == 1
 
 
 def test_lengths_are_thirds(learned: Trajectory) -> None:
