@@ -17,10 +17,13 @@ def text_model(
     endpoint: str | None = None,
     model: str | None = None,
     concurrency: int | None = None,
+    *,
+    precision: str = "auto",
 ) -> TextModel:
     """The model behind an endpoint, if its URL is given or is the name; else the named backbone.
 
     model, concurrency: of the endpoint, which gets the key OPENAI_API_KEY; refused without one.
+    precision: of a backbone.
     """
     endpoint = name if endpoint is None and "://" in name else endpoint
     if endpoint is not None:
@@ -34,5 +37,5 @@ def text_model(
     from holdfast.backbone.model import Backbone
     from holdfast.builders.local_model import BackboneModel
 
-    config = build(Backbone.Config, {"name": name}, source="--backbone")
+    config = build(Backbone.Config, {"name": name, "precision": precision}, source="--backbone")
     return BackboneModel(load_backbone(config), name)

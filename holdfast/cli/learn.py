@@ -217,7 +217,7 @@ def _worded(memory: Memory, facts: Stream, count: int, writer: str | None) -> St
     from holdfast.builders.load import text_model
     from holdfast.builders.paraphrases import ModelParaphraser
 
-    paraphraser = ModelParaphraser(text_model(writer), memory.seed)
+    paraphraser = ModelParaphraser(text_model(writer, precision="fastest"), memory.seed)
     with counting("other wordings") as report:
         return memory.worded(facts, count, paraphraser, report)
 
@@ -344,7 +344,8 @@ def _proposed_facts(memory: Memory, source: str, writer: str | None) -> Proposed
 
     passages = read_passages(Path(source), _say_left_out)
     with loading(f"loading {writer or memory.model}"):
-        model = text_model(writer if writer is not None else str(fetch(memory.model)))
+        name = writer if writer is not None else str(fetch(memory.model))
+        model = text_model(name, precision="fastest")
     form: PromptForm = Writing() if isinstance(model, Endpoint) else Completing()
     with counting("reading", at_once=True) as report:
         proposer = Proposer(model, form, cache_directory() / PROPOSALS, memory.seed)
