@@ -175,11 +175,13 @@ class RunConfig(Config):
 
     @model_validator(mode="after")
     def _makes_sense(self) -> RunConfig:
-        used = {*self.composition.anchors, self.composition.allocation}
-        if unused := sorted(self.plugins.keys() - used):
-            raise ValueError(
-                f"plugins.{unused[0]}: method {self.method} does not use it; remove it"
-            )
+        # Settings of a plug-in that the method lacks have no effect, as those of a built-in: a
+        # suite gives all its methods the same ones.
+        anchors, rules = anchor_kinds(), known_allocations()
+        for name in self.plugins:
+            if name not in anchors and name not in rules:
+                raise ValueError(f"plugins.{name}: there is no such plug-in; remove it")
+            self._plugged(name, anchors.get(name) or rules[name])
         truncates = self.replay.loss == "cross_entropy" and self.replay.vocabulary is not None
         if truncates and "replay" in self.composition.anchors:
             raise ValueError(

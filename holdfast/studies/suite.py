@@ -92,7 +92,7 @@ class Suite:
         if self._search is not None:
             return settings | {"search": sha256_of(read_json(self._search / "study.json"))}
         shared = self.cells[0].config.model_dump(mode="json")
-        for key in (*_NOT_SHARED, *self.swept):
+        for key in (*_NOT_SHARED, *self.swept, *(f"plugins.{key}" for key in self.swept)):
             *sections, last = key.split(".")
             section = shared
             for name in sections:
@@ -206,5 +206,9 @@ def _candidate(row: Mapping[str, Any]) -> str:
 
 
 def _used_by(config: RunConfig) -> dict[str, Any]:
-    """The settings that a method uses, dotted, with those of the backbone."""
-    return flat(config.numbers() | {"backbone": config.backbone.model_dump(mode="json")})
+    """The settings that a method uses, dotted, with those of the backbone.
+
+    Those of a plug-in are there under ``plugins`` too, where a configuration has them.
+    """
+    numbers, backbone = config.numbers(), config.backbone.model_dump(mode="json")
+    return flat(numbers | numbers["plugins"] | {"backbone": backbone})

@@ -217,7 +217,7 @@ def test_what_is_refused_in_one_line(override: str, message: str) -> None:
             {"method": "replay", "replay": {"loss": "cross_entropy", "vocabulary": 9}},
             "one of the two",
         ),
-        ({"method": "si", "plugins": {"tether": {}}}, "method si does not use it"),
+        ({"method": "si", "plugins": {"tether": {}}}, "there is no such plug-in"),
     ],
 )
 def test_nonsense_combinations(values: dict[str, Any], message: str) -> None:

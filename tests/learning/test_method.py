@@ -149,6 +149,11 @@ def test_an_anchor_of_this_process_is_as_one_of_a_package() -> None:
     assert type(anchor) is Held and anchor.strength({}) == 0.25
     # Its settings are part of what identifies a run.
     assert config.numbers() != RunConfig.of(values, ["held.strength=0.5"]).numbers()
+    # A method that lacks it takes them without effect, but not a misspelled one.
+    idle = RunConfig.of({**values, "method": "merge"})
+    assert idle.numbers() == RunConfig.of({"method": "merge"}).numbers()
+    with pytest.raises(HoldfastError, match=r"unknown key power"):
+        RunConfig.of({"method": "merge", "held": {"power": 1}})
     again = type("Held", (Held,), {})  # the cell run again
     register("held", again)
     assert type(*RunConfig.of(values).anchors()) is again

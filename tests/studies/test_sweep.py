@@ -11,6 +11,9 @@ import pytest
 from holdfast import Trajectory
 from holdfast.analysis.study import read_study
 from holdfast.analysis.tables import analyse
+from holdfast.anchors import register
+from holdfast.anchors.si import SynapticIntelligence
+from holdfast.core import plugins
 from holdfast.studies.suite import Suite, configurations
 from tests.refused import line_of
 from tests.studies.inline import Inline
@@ -36,6 +39,22 @@ def test_what_a_method_does_not_use_is_not_crossed_with_it(base, tmp_path: Path)
         "si optim.lr=0.03 si.strength=0.1",
         "si optim.lr=0.03 si.strength=1.0",
     ]
+
+
+def test_settings_of_a_plug_in_are_crossed_as_a_user_writes_them(
+    base, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugins, "_registered", {})
+    register("tether", type("Tether", (SynapticIntelligence,), {}))
+    grid = {"tether.strength": [0.1, 1.0]}
+    swept = suite(base, tmp_path, grid, ("vanilla", "tether"), seeds=(1,))
+    assert [cell.candidate for cell in swept.cells] == [
+        "vanilla",
+        "tether tether.strength=0.1",
+        "tether tether.strength=1.0",
+    ]
+    other = suite(base, tmp_path, {"tether.strength": [2.0]}, ("tether",), seeds=(1,))
+    assert other.settings() == swept.settings()  # another value may be added
 
 
 @pytest.mark.usefixtures("quick")
