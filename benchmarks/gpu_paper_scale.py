@@ -25,13 +25,13 @@ from benchmarks.pairing import Measurement, alternate, synchronise
 from benchmarks.record import DEFAULT_OUT, Report, Table, markdown, number, write
 from benchmarks.training_step import Steps
 from benchmarks.twins import FULL, NO_TOKEN, Twins, configuration, items
-from holdfast.backbone.model import Backbone
 from holdfast.evaluation import recall as recall_module
 from holdfast.evaluation.recall import Recall, follow
 from holdfast.learning.config import RunConfig
 from holdfast.learning.learner import Learner, Sequences, TaskData
 from holdfast.learning.progress import Progress
 from holdfast.learning.task import learn_task
+from holdfast.model.backbone import Backbone
 from holdfast.streams import Stream
 
 NAME = "gpu_paper_scale"
@@ -139,7 +139,7 @@ def main(arguments: list[str] | None = None) -> int:
         print("this needs an NVIDIA GPU; --tiny runs the same on the CPU", file=sys.stderr)
         return 2
     shape, sizes = (TINY, TINY_COUNTS) if options.tiny else (PAPER, PAPER_COUNTS)
-    directory = options.tokenizer or str(files("holdfast.backbone") / "embedded")
+    directory = options.tokenizer or str(files("holdfast.model") / "embedded")
     tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
     words = len(tokenizer) + 1 if options.tiny else 151_936
     config = configuration(

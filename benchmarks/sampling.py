@@ -9,8 +9,8 @@ from typing import Any
 from benchmarks.pairing import Measurement, Plan, alternate
 from benchmarks.record import Report, command
 from benchmarks.twins import GENERATED_AT_ONCE, NO_TOKEN, Twins, configuration, items
-from holdfast.backbone.generation.sampling import Sampling, sample_continuations
-from holdfast.backbone.model import Backbone
+from holdfast.model.backbone import Backbone
+from holdfast.model.generation.sampling import Sampling, sample_continuations
 from reference.replay import generate
 
 TARGET = 4.0

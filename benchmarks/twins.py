@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from holdfast.backbone.load import load_backbone
-from holdfast.backbone.model import Backbone
 from holdfast.learning.config import RunConfig
 from holdfast.learning.learner import Learner, Sequences, TaskData
 from holdfast.learning.progress import Progress
 from holdfast.learning.task import TaskReport, learn_task
+from holdfast.model.backbone import Backbone
+from holdfast.model.load import load_backbone
 from holdfast.streams import Stream, symbol_qa
 from reference.learner import run_task
 from reference.state import State

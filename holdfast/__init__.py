@@ -13,7 +13,6 @@ logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
 
 if TYPE_CHECKING:
     from holdfast.analysis import read_study as read_study
-    from holdfast.backbone.load import load_backbone as load_backbone
     from holdfast.core.errors import HoldfastError as HoldfastError
     from holdfast.exports.export import export as export
     from holdfast.learning.config import RunConfig as RunConfig
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.learning.progress import TaskLines as TaskLines
     from holdfast.learning.trajectory import Trajectory as Trajectory
     from holdfast.memory.memory import Memory as Memory
+    from holdfast.model.load import load_backbone as load_backbone
     from holdfast.recipes import recipe as recipe
     from holdfast.results import RecallMatrix as RecallMatrix
     from holdfast.streams import Item as Item
@@ -44,7 +44,7 @@ _HOMES = {
     "Trajectory": "holdfast.learning.trajectory",
     "check_mechanism": "holdfast.learning.mechanism_check",
     "export": "holdfast.exports.export",
-    "load_backbone": "holdfast.backbone.load",
+    "load_backbone": "holdfast.model.load",
     "load_stream": "holdfast.streams",
     "read_study": "holdfast.analysis",
     "recipe": "holdfast.recipes",

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from holdfast.memory.gate_tuning import SHIPPED, fit, tuning_key, write_tuning
 from holdfast.model.chat import chat_form
-from holdfast.model.fetch import fetch
-from holdfast.model.fingerprint import fingerprint
 from holdfast.model.load import load_model
 from holdfast.model.reading import PromptReader
+from holdfast.model.sources.fetch import fetch
+from holdfast.model.sources.fingerprint import fingerprint
 
 
 def main() -> None:

@@ -84,7 +84,7 @@ def smollm2() -> Path:
     For tests marked `real`.
     """
     from holdfast.core.errors import HoldfastError
-    from holdfast.model.fetch import fetch
+    from holdfast.model.sources.fetch import fetch
 
     try:
         return fetch("smollm2")

@@ -20,7 +20,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from holdfast.backbone.model import Backbone
+from holdfast.model.backbone import Backbone
 
 END = "<|endoftext|>"
 SMALL: dict[str, Any] = {  # of a decoder: its sizes, the scale of its weights, its special tokens

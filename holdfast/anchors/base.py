@@ -16,12 +16,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from holdfast.backbone.projection import Projection
-from holdfast.backbone.sequences import TokenStates
 from holdfast.core.config import Config
 from holdfast.core.errors import HoldfastError
-from holdfast.model.curvature import Curvature, Positions
+from holdfast.model.kronecker import Curvature, Positions
 from holdfast.model.lora import LoraWorkspace
+from holdfast.model.projection import Projection
+from holdfast.model.sequences import TokenStates
 
 #: A tensor for each trainable coordinate, by its name. Low-rank factors are ``MODULE.lora_A``
 #: [r, d_in] and ``MODULE.lora_B`` [d_out, r].

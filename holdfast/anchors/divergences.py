@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from holdfast.backbone.projection import TokenLogits
 from holdfast.core.config import Config
+from holdfast.model.projection import TokenLogits
 
 Divergence = Literal["forward_kl", "reverse_kl", "jensen_shannon"]
 

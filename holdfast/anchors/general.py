@@ -22,8 +22,8 @@ from torch import Tensor
 
 from holdfast.anchors.base import Anchor, Needs, State, Step, TaskStart, Text, unpacked
 from holdfast.anchors.divergences import DivergenceConfig
-from holdfast.backbone.sequences import TokenStates
 from holdfast.core.errors import HoldfastError
+from holdfast.model.sequences import TokenStates
 
 
 class GeneralDistillation(Anchor):

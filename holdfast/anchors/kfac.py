@@ -1,7 +1,7 @@
 """Curvature anchor: the past as one quadratic form in dense coordinates.
 
 On given sequences the Fisher information of every adapted map is about ``S (x) G`` (see
-:mod:`holdfast.model.curvature`). So the divergence of the student from the model before the
+:mod:`holdfast.model.kronecker`). So the divergence of the student from the model before the
 task, per token, is to second order, without products of several maps,
 
     1/2 sum over maps of tr(G dW S dW^T),    dW = rho (B A - B_0 A_0).
@@ -24,7 +24,7 @@ from torch import Tensor
 
 from holdfast.anchors.base import Anchor, Needs, State, Step, TaskEnd, TaskStart, Update
 from holdfast.core import config as core_config
-from holdfast.model.curvature import (
+from holdfast.model.kronecker import (
     Curvature,
     KroneckerFactors,
     from_named,

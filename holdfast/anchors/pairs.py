@@ -35,7 +35,7 @@ from holdfast.anchors.base import (
     unpacked,
 )
 from holdfast.core import config as core_config
-from holdfast.model.curvature import Positions
+from holdfast.model.kronecker import Positions
 
 
 class PairedFisher(Anchor):

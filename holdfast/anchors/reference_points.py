@@ -11,8 +11,8 @@ from pydantic import Field
 from torch import Tensor
 
 from holdfast.anchors.base import Anchor, Needs, State, Step
-from holdfast.backbone.projection import token_cross_entropy
 from holdfast.core import config as core_config
+from holdfast.model.projection import token_cross_entropy
 
 
 class StoredReplay(Anchor):

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from holdfast.anchors.base import Anchor, Needs, State, Step
 from holdfast.anchors.divergences import DivergenceConfig
-from holdfast.backbone.projection import token_cross_entropy
+from holdfast.model.projection import token_cross_entropy
 
 
 class GenerativeReplay(Anchor):

@@ -33,9 +33,9 @@ def text_model(
         raise HoldfastError(
             f"{option} is for an endpoint; give its --endpoint URL, or leave it out"
         )
-    from holdfast.backbone.load import load_backbone
-    from holdfast.backbone.model import Backbone
     from holdfast.builders.local_model import BackboneModel
+    from holdfast.model.backbone import Backbone
+    from holdfast.model.load import load_backbone
 
     config = build(Backbone.Config, {"name": name, "precision": precision}, source="--backbone")
     return BackboneModel(load_backbone(config), name)

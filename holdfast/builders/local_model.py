@@ -13,12 +13,12 @@ import torch
 from jinja2 import TemplateError
 from torch import Tensor
 
-from holdfast.backbone.generation.decoding import steps_for
-from holdfast.backbone.generation.sampling import Sampling, continue_rows, rows_that_fit
-from holdfast.backbone.model import Backbone
 from holdfast.builders.text_model import Answer, Failure, Prompt, SamplingParameters, text_before
 from holdfast.core.errors import HoldfastError, reason_of
 from holdfast.core.seeding import generator
+from holdfast.model.backbone import Backbone
+from holdfast.model.generation.decoding import steps_for
+from holdfast.model.generation.sampling import Sampling, continue_rows, rows_that_fit
 
 # More prompts would sort into batches with less padding, but show progress less often.
 _PROMPTS_AT_ONCE = 128

@@ -15,8 +15,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from holdfast.backbone.load import load_backbone
-from holdfast.backbone.model import Backbone
 from holdfast.capability.problems import Errors, Problem, Sample
 from holdfast.capability.stored import stored_lines
 from holdfast.capability.suites import HarnessSuite
@@ -26,6 +24,8 @@ from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.core.file_checks import refuse_links
 from holdfast.core.files import append, lock_directory
 from holdfast.learning.recorded import Recorded
+from holdfast.model.backbone import Backbone
+from holdfast.model.load import load_backbone
 from holdfast.results.capability import (
     Score,
     boundary_directory,

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.backbone.model import Backbone
 from holdfast.capability.harness import NO_ANSWER, VERSION
 from holdfast.capability.problems import LETTERS, Errors, Problem, Sample, problems
 from holdfast.capability.prompts import examples_file, few_shot
 from holdfast.core.errors import HoldfastError
 from holdfast.evaluation.text import NO_NUMBERS
+from holdfast.model.backbone import Backbone
 
 NEW_TOKENS = 512  # of an answer at most, as in the task files
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from holdfast.backbone.model import Backbone
 from holdfast.capability.problems import Problem, Sample, located
 from holdfast.core.errors import HoldfastError
 from holdfast.core.file_checks import regular
 from holdfast.evaluation.text import SETTINGS, Passage, everyday_passages, lengths
+from holdfast.model.backbone import Backbone
 
 # Not in the pretraining data of the embedded model; see scripts/pretraining_data.py.
 HELD_OUT_TITLES = ("Silas Marner: The Weaver of Raveloe", "The Warden")

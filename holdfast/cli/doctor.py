@@ -26,8 +26,8 @@ from holdfast.cli.verbs import Overrides
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.backbone.model import Backbone
     from holdfast.learning.config import RunConfig
+    from holdfast.model.backbone import Backbone
 
 _say = partial(say, width=17)  # of the longest name, and a space
 _UNITS = {"": 2**30, "m": 2**20, "mib": 2**20, "mb": 10**6, "g": 2**30, "gib": 2**30}
@@ -160,7 +160,7 @@ def _print_devices() -> None:
 
 def _embedded() -> Backbone | None:
     """The embedded backbone, loaded as a run would; None when it is broken."""
-    from holdfast.backbone.load import load_backbone
+    from holdfast.model.load import load_backbone
 
     try:
         backbone = load_backbone()
@@ -173,7 +173,7 @@ def _embedded() -> Backbone | None:
 
 
 def _print_models() -> None:
-    from holdfast.model.fetch import CATALOGUE, find
+    from holdfast.model.sources.fetch import CATALOGUE, find
 
     for model in CATALOGUE.values():
         try:
@@ -188,8 +188,8 @@ def _print_models() -> None:
 def _print_fast_paths(backbone: Backbone) -> None:
     import torch
 
-    from holdfast.backbone.generation.decoding import can_cache
-    from holdfast.backbone.load import bfloat16_time
+    from holdfast.model.generation.decoding import can_cache
+    from holdfast.model.hardware import bfloat16_time
 
     if backbone.device.type != "cuda":
         cost = f"products take {bfloat16_time():.2g} of float32's time on this processor"
@@ -237,9 +237,10 @@ def _predicted(config: RunConfig, device: str, available: int | None) -> dict[st
     """All predicted numbers, in bytes and seconds; None for what is not known."""
     import torch
 
-    from holdfast.backbone.load import load_tokenizer, resolved_attention, resolved_precision
     from holdfast.learning.progress import peak_memory
     from holdfast.learning.stream import check_without_weights, stream_of
+    from holdfast.model.hardware import resolved_attention, resolved_precision
+    from holdfast.model.load import load_tokenizer
     from holdfast.prediction.seconds import Seconds
     from holdfast.prediction.space import PredictedMemory, at_end, written
     from holdfast.prediction.workload import Workload

@@ -33,7 +33,7 @@ def fetch(
 
 def made_ready(name: str) -> Path:
     """The directory of a model, fetched with progress bars if it is not in the cache."""
-    from holdfast.model.fetch import fetch as make_ready
+    from holdfast.model.sources.fetch import fetch as make_ready
 
     with fetch_bars() as report:
         return make_ready(name, report)
@@ -41,7 +41,7 @@ def made_ready(name: str) -> Path:
 
 def fetch_backbone(name: str) -> None:
     """Fetch a backbone that has a short name, with bars; loading it would fetch it silently."""
-    from holdfast.model.fetch import has_short_name
+    from holdfast.model.sources.fetch import has_short_name
 
     if has_short_name(name):
         made_ready(name)

@@ -191,7 +191,7 @@ def model_of(memory: Path, model: str | None) -> str:
     """The name of a memory's model; of a new memory, ``model``, or the default if that is None."""
     from holdfast.memory.default_model import default_model
     from holdfast.memory.record import check_free
-    from holdfast.model.fetch import lasting_name
+    from holdfast.model.sources.fetch import lasting_name
 
     if is_memory(memory):
         recorded = read_record(memory).model
@@ -339,8 +339,8 @@ def _proposed_facts(memory: Memory, source: str, writer: str | None) -> Proposed
         from holdfast.builders.prompting import Completing, PromptForm, Writing
         from holdfast.builders.proposals import Proposer
         from holdfast.memory.documents import PROPOSALS, sorted_out
-        from holdfast.model.cache import cache_directory
-        from holdfast.model.fetch import fetch
+        from holdfast.model.sources.cache import cache_directory
+        from holdfast.model.sources.fetch import fetch
 
     passages = read_passages(Path(source), _say_left_out)
     with loading(f"loading {writer or memory.model}"):

@@ -98,7 +98,7 @@ def inspect(
 ) -> None:
     """Show counts, lengths in tokens, repeated questions, examples and the fingerprint."""
     with loading("reading the stream"):
-        from holdfast.backbone.load import load_tokenizer
+        from holdfast.model.load import load_tokenizer
         from holdfast.streams import load_stream
 
         stream = load_stream(path)

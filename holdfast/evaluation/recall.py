@@ -17,12 +17,12 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
-from holdfast.backbone.generation.decoding import decode_greedily
-from holdfast.backbone.model import Backbone
-from holdfast.backbone.sequences import batches_by_length, collate, to_device
 from holdfast.core import config as core_config
 from holdfast.core.processes import all_gather_lists, rank_indices
 from holdfast.evaluation.boxed import Match, first_box, judge
+from holdfast.model.backbone import Backbone
+from holdfast.model.generation.decoding import decode_greedily
+from holdfast.model.sequences import batches_by_length, collate, to_device
 from holdfast.results.matrix import Entry
 from holdfast.streams import Item, Task, Template
 

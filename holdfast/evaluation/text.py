@@ -15,10 +15,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from holdfast.backbone.model import Backbone
-from holdfast.backbone.sequences import batches_by_length, collate
 from holdfast.core.errors import HoldfastError
 from holdfast.core.processes import all_reduce_, rank_indices
+from holdfast.model.backbone import Backbone
+from holdfast.model.sequences import batches_by_length, collate
 
 _TOKENS_PER_BATCH = 4096
 # Rows of logits in memory at a time: 600 MiB over 150k tokens in float32.

@@ -11,11 +11,11 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from holdfast.backbone.model import REPLAY_TOKEN
 from holdfast.exports.gguf import FILE
 from holdfast.learning.recorded import Recorded
 from holdfast.learning.state import Commit
-from holdfast.model.fetch import has_short_name
+from holdfast.model.backbone import REPLAY_TOKEN
+from holdfast.model.sources.fetch import has_short_name
 from holdfast.streams.item import counted, quoted
 
 

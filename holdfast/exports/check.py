@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from holdfast.backbone.generation.decoding import decode_greedily
-from holdfast.backbone.load import device_of, resolved_attention
 from holdfast.core.errors import HoldfastError
 from holdfast.core.seeding import generator
 from holdfast.evaluation.boxed import extract_boxed
 from holdfast.exports.formats import load_adapted
 from holdfast.learning.learner import Learner
 from holdfast.learning.recorded import Recorded
+from holdfast.model.generation.decoding import decode_greedily
+from holdfast.model.hardware import device_of, resolved_attention
 from holdfast.model.quiet import quiet
 from holdfast.streams import Item, Task
 from holdfast.streams.batches import newest

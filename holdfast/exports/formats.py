@@ -26,13 +26,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.pytorch_utils import Conv1D
 
 from holdfast.allocation import ALLOCATIONS
-from holdfast.backbone.model import REPLAY_TOKEN, Backbone
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.recorded import Recorded
 from holdfast.learning.state import Commit, Store, factors_file
+from holdfast.model.backbone import REPLAY_TOKEN, Backbone
 from holdfast.model.chat import template_for, with_one_date
-from holdfast.model.fetch import has_short_name
 from holdfast.model.quiet import quiet
+from holdfast.model.sources.fetch import has_short_name
 from holdfast.streams import Item, Template
 from holdfast.streams.template import PAPER
 

@@ -29,10 +29,10 @@ from holdfast.memory.lesson import LessonSettings
 from holdfast.memory.memory import Memory
 from holdfast.model.adapter import State, load_state, shape_like
 from holdfast.model.chat import ChatForm, chat_form, with_one_date
-from holdfast.model.fetch import fetch
 from holdfast.model.load import load_model
 from holdfast.model.neurons import widen
 from holdfast.model.quiet import quiet
+from holdfast.model.sources.fetch import fetch
 from holdfast.streams import Item
 from holdfast.streams.batches import fact_key
 

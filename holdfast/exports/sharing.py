@@ -17,8 +17,8 @@ from holdfast.exports.card import render_card
 from holdfast.memory.batch import read_lesson
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import LESSONS, RECORD_FILE, read_record, write_record
-from holdfast.model.fetch import has_short_name
-from holdfast.model.hub_files import bar
+from holdfast.model.sources.fetch import has_short_name
+from holdfast.model.sources.hub_files import bar
 from holdfast.streams.batches import FACTS_FILE, write_batches
 
 _OF_A_MEMORY = re.compile(

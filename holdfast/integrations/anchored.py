@@ -28,9 +28,6 @@ from torch import Tensor
 
 from holdfast.allocation import Closing, Opening
 from holdfast.anchors import Change, State, Step, TaskEnd, TaskStart
-from holdfast.backbone.curvature import mean_inputs
-from holdfast.backbone.generation.sampling import Sampling
-from holdfast.backbone.projection import Projection
 from holdfast.core.errors import HoldfastError
 from holdfast.integrations import state
 from holdfast.integrations.boundary import (
@@ -58,8 +55,11 @@ from holdfast.integrations.past import remember, warn_of_a_lost_past
 from holdfast.integrations.reader import Reader, keep_buffers, own_loss, tensors_of
 from holdfast.integrations.task import Task, TaskSequences, is_accumulating
 from holdfast.learning.training import compose
-from holdfast.model.curvature import CurvatureConfig
+from holdfast.model.curvature import mean_inputs
+from holdfast.model.generation.sampling import Sampling
+from holdfast.model.kronecker import CurvatureConfig
 from holdfast.model.lora import LoraWorkspace
+from holdfast.model.projection import Projection
 
 
 class Anchored:

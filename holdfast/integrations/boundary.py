@@ -14,14 +14,14 @@ from transformers import GenerationConfig
 
 from holdfast.anchors import Text
 from holdfast.anchors.general import refuse_no_text
-from holdfast.backbone.curvature import CurvatureData, curvature_of, positions_of
-from holdfast.backbone.generation.sampling import Sampling
-from holdfast.backbone.sequences import TokenStates
 from holdfast.core.seeding import derive, generator
 from holdfast.integrations.reader import Reader
 from holdfast.integrations.task import TaskSequences
 from holdfast.learning.teacher import text_tokens
-from holdfast.model.curvature import Curvature, Positions
+from holdfast.model.curvature import CurvatureData, curvature_of, positions_of
+from holdfast.model.generation.sampling import Sampling
+from holdfast.model.kronecker import Curvature, Positions
+from holdfast.model.sequences import TokenStates
 
 if TYPE_CHECKING:
     from holdfast.integrations.anchored import Anchored

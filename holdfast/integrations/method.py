@@ -10,11 +10,11 @@ import torch
 
 from holdfast.allocation import Allocation
 from holdfast.anchors import Anchor
-from holdfast.backbone.generation.sampling import Sampling
 from holdfast.core.config import AnyConfig, build
 from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.learning.method import known_allocations, known_anchors
 from holdfast.model.chat import chat_form
+from holdfast.model.generation.sampling import Sampling
 
 Settings = Mapping[str, Any]
 

@@ -17,10 +17,10 @@ import torch._functorch.config as functorch
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 
-from holdfast.backbone.projection import Projection
-from holdfast.backbone.sequences import batches_by_length, pad_right
 from holdfast.core.errors import HoldfastError
 from holdfast.model.lora import LoraWorkspace
+from holdfast.model.projection import Projection
+from holdfast.model.sequences import batches_by_length, pad_right
 
 TOKENS_AT_ONCE = 4096
 CACHED_BYTES = 2**30  # of the previous model's states

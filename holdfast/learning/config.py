@@ -21,8 +21,6 @@ from holdfast.anchors.reference_points import StoredReplay
 from holdfast.anchors.replay import GenerativeReplay
 from holdfast.anchors.sd import SelfDistillation
 from holdfast.anchors.si import SynapticIntelligence
-from holdfast.backbone.generation.sampling import Sampling
-from holdfast.backbone.model import Backbone
 from holdfast.core.config import Config, apply_overrides, build, given_overrides, given_settings
 from holdfast.core.mechanisms import BY_TAG
 from holdfast.evaluation.recall import Recall
@@ -33,7 +31,9 @@ from holdfast.learning.method import (
     parse_method,
     plugged_in,
 )
-from holdfast.model.curvature import CurvatureConfig
+from holdfast.model.backbone import Backbone
+from holdfast.model.generation.sampling import Sampling
+from holdfast.model.kronecker import CurvatureConfig
 from holdfast.model.lora import LoraSettings
 from holdfast.streams import StreamConfig, Template
 from holdfast.streams.load import SIZE_AND_SEED, is_generated

@@ -9,14 +9,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from holdfast.backbone.load import device_of, load_backbone, load_tokenizer, resolved_precision
 from holdfast.core.config import FORMAT, check_same, sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_json
 from holdfast.core.processes import run_on_rank_zero
 from holdfast.learning.config import RunConfig
 from holdfast.model.chat import texts_sha256
-from holdfast.model.fetch import lasting_name
+from holdfast.model.hardware import device_of, resolved_precision
+from holdfast.model.load import load_backbone, load_tokenizer
+from holdfast.model.sources.fetch import lasting_name
 from holdfast.results.record import CONFIG_FILE, Description, is_described
 from holdfast.streams import Stream
 from holdfast.streams.item import quoted

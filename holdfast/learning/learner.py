@@ -12,14 +12,14 @@ from holdfast.allocation.base import Allocation
 from holdfast.allocation.base import State as AllocationState
 from holdfast.anchors.base import Anchor, State, Text, Tree
 from holdfast.anchors.replay import GenerativeReplay
-from holdfast.backbone.curvature import CurvatureData, curvature_of, mean_inputs, positions_of
-from holdfast.backbone.model import Backbone
-from holdfast.backbone.projection import token_cross_entropy
-from holdfast.backbone.sequences import collate
 from holdfast.core.seeding import generator
 from holdfast.learning.config import RunConfig
+from holdfast.model.backbone import Backbone
 from holdfast.model.chat import template_for
-from holdfast.model.curvature import KroneckerFactors, Positions
+from holdfast.model.curvature import CurvatureData, curvature_of, mean_inputs, positions_of
+from holdfast.model.kronecker import KroneckerFactors, Positions
+from holdfast.model.projection import token_cross_entropy
+from holdfast.model.sequences import collate
 from holdfast.streams import Item, Stream, Task
 
 Sequences = list[list[int]]

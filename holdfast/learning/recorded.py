@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holdfast.backbone.load import load_backbone
-from holdfast.backbone.model import Backbone
 from holdfast.core.config import build
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.config import RunConfig
 from holdfast.learning.learner import Learner
 from holdfast.learning.state import Commit, Store, factors_file, history, restore_learner
 from holdfast.learning.stream import stream_of
+from holdfast.model.backbone import Backbone
 from holdfast.model.chat import texts_sha256
+from holdfast.model.load import load_backbone
 from holdfast.results.record import CONFIG_FILE, Description
 from holdfast.streams import Task
 

@@ -27,7 +27,6 @@ from holdfast.anchors.base import Step, Update, updates_since
 from holdfast.anchors.divergences import divergence
 from holdfast.anchors.kfac import quadratic_form
 from holdfast.anchors.pairs import paired_changes
-from holdfast.backbone.projection import Projection
 from holdfast.core.errors import HoldfastError
 from holdfast.core.reporting import CountReport, WorkReport
 from holdfast.learning.learner import Learner, TaskData
@@ -37,6 +36,7 @@ from holdfast.learning.stream import fitting
 from holdfast.learning.task import learn_task, open_task
 from holdfast.learning.teacher import first_general_text, states_of
 from holdfast.model.layers import layer_of
+from holdfast.model.projection import Projection
 from holdfast.streams import Stream, Task, load_stream
 
 _SMALL = 0.1  # the fraction of the change at which only second order is left

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.backbone.load import check_available, device_of, load_shape, load_tokenizer
-from holdfast.backbone.model import Backbone
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.config import RunConfig
+from holdfast.model.backbone import Backbone
 from holdfast.model.chat import template_of
-from holdfast.model.fetch import find, has_short_name, is_made_ready
+from holdfast.model.hardware import check_available, device_of
 from holdfast.model.layers import context_of, target_maps
+from holdfast.model.load import load_shape, load_tokenizer
+from holdfast.model.sources.fetch import find, has_short_name, is_made_ready
 from holdfast.streams import Stream, load_stream
 
 

@@ -29,7 +29,7 @@ from holdfast.learning.teacher import (
     states_of,
 )
 from holdfast.learning.training import TaskOptimizer, TaskTrainer
-from holdfast.model.curvature import KroneckerFactors
+from holdfast.model.kronecker import KroneckerFactors
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,6 @@ from typing import Any
 
 import torch
 
-from holdfast.backbone.generation.sampling import sample_continuations
-from holdfast.backbone.model import Backbone
-from holdfast.backbone.sequences import TokenStates, batches_by_length, collate
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.file_checks import regular
@@ -30,8 +27,11 @@ from holdfast.core.files import write_text_atomically
 from holdfast.core.processes import all_gather_rows, is_rank_zero, rank_indices, run_on_rank_zero
 from holdfast.core.seeding import generator
 from holdfast.learning.learner import Learner, Sequences
-from holdfast.model.cache import cache_directory
-from holdfast.model.curvature import Curvature
+from holdfast.model.backbone import Backbone
+from holdfast.model.generation.sampling import sample_continuations
+from holdfast.model.kronecker import Curvature
+from holdfast.model.sequences import TokenStates, batches_by_length, collate
+from holdfast.model.sources.cache import cache_directory
 
 TOKENS_AT_ONCE = 16_384
 _SECONDS_WORTH_KEEPING = 5.0  # the embedded model writes a hundred sequences in one second

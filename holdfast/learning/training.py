@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from holdfast.anchors.base import Anchor, Change, State, Step, Tree, Update
-from holdfast.backbone.projection import TokenLogits, token_cross_entropy
-from holdfast.backbone.sequences import Batch, BatchShard, TokenStates, collate
 from holdfast.core.seeding import derive, generator
 from holdfast.learning.config import Optimisation
 from holdfast.learning.learner import Learner, Sequences, TaskData
 from holdfast.learning.teacher import Past
+from holdfast.model.projection import TokenLogits, token_cross_entropy
+from holdfast.model.sequences import Batch, BatchShard, TokenStates, collate
 
 
 class Source(NamedTuple):

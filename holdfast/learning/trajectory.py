@@ -17,8 +17,6 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from holdfast.backbone.load import load_backbone
-from holdfast.backbone.model import Backbone
 from holdfast.core.errors import HoldfastError, InUseError
 from holdfast.core.file_checks import refuse_links, unfinished
 from holdfast.core.files import (
@@ -41,6 +39,8 @@ from holdfast.learning.progress import Progress, Stopwatch, peak_memory
 from holdfast.learning.state import PARTS, Commit, Store, changes_of, restore_learner
 from holdfast.learning.stream import fitting, items_in
 from holdfast.learning.task import TaskReport, learn_task
+from holdfast.model.backbone import Backbone
+from holdfast.model.load import load_backbone
 from holdfast.results import RecallMatrix, RunRecord, summarise
 from holdfast.results.capability import (
     boundary_directory,

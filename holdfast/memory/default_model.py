@@ -6,7 +6,7 @@ import os
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.reporting import NoteReport, silent
-from holdfast.model.fetch import fetch
+from holdfast.model.sources.fetch import fetch
 
 MODEL = "smollm2"
 MODEL_VARIABLE = "HOLDFAST_MODEL"  # the environment variable that names another

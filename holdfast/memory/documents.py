@@ -14,7 +14,7 @@ from holdfast.builders.proposals import Proposal
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_json, write_text_atomically
 from holdfast.memory.words import loose_key
-from holdfast.model.cache import cache_directory
+from holdfast.model.sources.cache import cache_directory
 from holdfast.streams import Item, Stream, Task
 from holdfast.streams.item import counted, quoted
 

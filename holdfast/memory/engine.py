@@ -25,10 +25,10 @@ from holdfast.model.adapter import (
     shape_on,
 )
 from holdfast.model.chat import ChatForm, chat_form
-from holdfast.model.fingerprint import fingerprint
 from holdfast.model.layers import context_of
 from holdfast.model.load import load_model
 from holdfast.model.reading import PromptReader, Reading
+from holdfast.model.sources.fingerprint import fingerprint
 from holdfast.streams.item import clean, quoted
 
 _ADAPTERS = 16  # kept in RAM; 4 MB per lesson of SmolLM2-135M, 40 MB once consolidated

@@ -37,9 +37,9 @@ from holdfast.memory.gate import (
 )
 from holdfast.memory.library import LibraryQuestion, library_questions, pairs_of, relations
 from holdfast.memory.words import agreement
-from holdfast.model.cache import cache_directory, unwritable
 from holdfast.model.chat import ChatForm
 from holdfast.model.reading import PromptReader
+from holdfast.model.sources.cache import cache_directory, unwritable
 from holdfast.model.tensors import read_tensors, write_tensors
 
 _VERSION = 6  # of the fit; after a change every model's gate is fitted anew

@@ -37,8 +37,8 @@ from holdfast.memory.states import LessonCancelledError, LessonProgress, ListedL
 from holdfast.memory.wordings import with_wordings
 from holdfast.memory.words import nearest
 from holdfast.model.chat import chat_form
-from holdfast.model.fetch import fetch, lasting_name
-from holdfast.model.load import load_config, load_tokenizer
+from holdfast.model.load import read_config, read_tokenizer
+from holdfast.model.sources.fetch import fetch, lasting_name
 from holdfast.streams import Item, Stream, Task
 from holdfast.streams.batches import (
     FACTS_FILE,
@@ -150,7 +150,7 @@ class Memory:
         """How long questions and answers may be. Loads only the tokenizer and the configuration."""
         if self._limits is None:
             directory = fetch(self.model)
-            self._limits = limits_of(chat_form(load_tokenizer(directory)), load_config(directory))
+            self._limits = limits_of(chat_form(read_tokenizer(directory)), read_config(directory))
         return self._limits
 
     def engine(self, report: WorkReport = silent) -> Engine:

@@ -1,147 +1,254 @@
-"""Kronecker factors of a model's Fisher information; ``holdfast.backbone.curvature`` measures them.
+"""Kronecker factors and mean inputs of the adapted maps of a model, on given sequences.
 
-Let ``y = W x`` be a linear map at one position of a sequence, and g the gradient of the
-log-likelihood with respect to y. Then its gradient with respect to W is ``g x^T``. The mean over
-positions, sequences and tokens drawn from the model's own distribution, ``E[x x^T (x) g g^T]``, is
-the Fisher information of W without products of two positions of one sequence. ``S (x) G``
-approximates it, with ``S = E[x x^T]`` and ``G = E[g g^T]``.
-Source: Martens & Grosse 2015, "Optimizing Neural Networks with Kronecker-factored Approximate
-Curvature"; Ritter et al. 2018, "Online Structured Laplace Approximations".
+:mod:`holdfast.model.kronecker` defines the factors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
-from holdfast.core.config import Config
-from holdfast.model.moments import Moment, MomentSums, moment_of
+from holdfast.core.errors import HoldfastError
+from holdfast.core.processes import broadcast_, rank_indices, world_size
+from holdfast.core.seeding import generator
+from holdfast.model.generation.sampling import cumulative
+from holdfast.model.kronecker import CurvatureConfig, KroneckerFactors, Positions
+from holdfast.model.lora import LoraFactors
+from holdfast.model.moments import MomentSum, MomentSums
+from holdfast.model.projection import SplitModel
+from holdfast.model.sequences import batches_by_length, pad_right
 
-
-@dataclass(frozen=True)
-class KroneckerFactors:
-    """The factors of one map. inputs: S, [d_in, d_in]; outputs: G, [d_out, d_out]."""
-
-    inputs: Moment
-    outputs: Moment
-
-
-Curvature = Mapping[str, KroneckerFactors]
-
-
-def mix(
-    past: Curvature, new: Curvature, decay: float, device: torch.device
-) -> dict[str, KroneckerFactors]:
-    """``decay past + (1 - decay) new`` for S and for G of every map, on ``device``."""
-
-    def placed(moment: Moment) -> Moment:
-        return _mapped(moment, lambda tensor: tensor.to(device))
-
-    inputs: dict[int, Moment] = {}  # by id: maps that read one tensor share their S
-    mixture = {}
-    for name, factors in new.items():
-        key = id(factors.inputs)
-        if key not in inputs:
-            inputs[key] = placed(past[name].inputs).mixed(placed(factors.inputs), decay)
-        outputs = placed(past[name].outputs).mixed(placed(factors.outputs), decay)
-        mixture[name] = KroneckerFactors(inputs[key], outputs)
-    return mixture
-
-
-def map_tensors(
-    curvature: Curvature, change: Callable[[Tensor], Tensor]
-) -> dict[str, KroneckerFactors]:
-    """Apply ``change``, such as a copy to another device, to every tensor."""
-    inputs: dict[int, Moment] = {}
-    moved = {}
-    for name, factors in curvature.items():
-        key = id(factors.inputs)
-        if key not in inputs:
-            inputs[key] = _mapped(factors.inputs, change)
-        moved[name] = KroneckerFactors(inputs[key], _mapped(factors.outputs, change))
-    return moved
-
-
-def _mapped(moment: Moment, change: Callable[[Tensor], Tensor]) -> Moment:
-    return moment_of({key: change(part) for key, part in moment.parts().items()})
-
-
-def named_tensors(curvature: Curvature) -> dict[str, Tensor]:
-    """The tensors by name, for a file; an S that several maps share is in it once.
-
-    The keys are ``S MAP`` and ``G MAP``, each with the name of the moment's part after the letter,
-    and ``S=FIRST MAP`` if MAP shares the S of FIRST.
-    """
-    tensors: dict[str, Tensor] = {}
-    firsts: dict[int, str] = {}
-    for name, factors in sorted(curvature.items()):
-        first = firsts.setdefault(id(factors.inputs), name)
-        if first == name:
-            tensors |= {f"S{key} {name}": part for key, part in factors.inputs.parts().items()}
-        else:
-            tensors[f"S={first} {name}"] = torch.empty(0)
-        tensors |= {f"G{key} {name}": part for key, part in factors.outputs.parts().items()}
-    return tensors
-
-
-def from_named(tensors: Mapping[str, Tensor]) -> dict[str, KroneckerFactors]:
-    """The inverse of :func:`named_tensors`; KeyError if a tensor is missing or unknown."""
-    parts: dict[tuple[str, str], dict[str, Tensor]] = {}
-    firsts: dict[str, str] = {}
-    for key, tensor in tensors.items():
-        kind, _, name = key.partition(" ")
-        if kind.startswith("S="):
-            firsts[name] = kind.removeprefix("S=")
-        else:
-            parts.setdefault((kind[:1], name), {})[kind[1:]] = tensor
-    moments = {key: moment_of(moment_parts) for key, moment_parts in parts.items()}
-    names = [name for letter, name in moments if letter == "G"]
-    wanted = {("S", firsts.get(name, name)) for name in names} | {("G", name) for name in names}
-    if moments.keys() != wanted or not {*firsts, *firsts.values()} <= {*names}:
-        raise KeyError(f"the tensors {sorted(tensors)} are no curvature")
-    return {
-        name: KroneckerFactors(moments["S", firsts.get(name, name)], moments["G", name])
-        for name in names
-    }
-
-
-class CurvatureConfig(Config):
-    """How curvature is measured.
-
-    temperature: of both distributions of the divergence that is expanded to second order, like
-    tau_D of the replay loss; at 1 a confident answer has almost no curvature. questions: the weight
-    of a question's token, if questions and answers are known apart; an answer's has the weight 1.
-    exact_up_to: S and G are exact up to this width; eigenpairs: wider ones keep so many approximate
-    eigenpairs, and an isotropic rest that preserves the trace.
-    """
-
-    temperature: float = Field(1.0, gt=0)
-    questions: float = Field(1.0, ge=0)
-    exact_up_to: int = Field(2048, ge=0)
-    eigenpairs: int = Field(64, ge=0)
-
-
-def curvature_numbers(readers: Iterable[tuple[int, Sequence[int]]], config: CurvatureConfig) -> int:
-    """How many numbers S and G of adapted maps have; maps that read one tensor share their S.
-
-    readers: for each tensor that maps read, its width d_in, and d_out of each of these maps.
-    """
-    sums = MomentSums(config.exact_up_to, config.eigenpairs, torch.float32, seed=0)
-    return sum(sums.numbers(d_in) + sum(map(sums.numbers, widths)) for d_in, widths in readers)
+TOKENS_AT_ONCE = 4096
+# Bounds the input, output and output gradient of every map, which are kept for a batch's tokens.
+BYTES_AT_ONCE = 2**30
+_LOGITS_AT_ONCE = 1 << 24
 
 
 @dataclass(frozen=True)
-class Positions:
-    """Positions of sequences, with the input and the output gradient of every adapted map.
+class Rows:
+    """A batch of sequences, padded on the right.
 
-    keys: [k], uniform random numbers; of several sets together those with the smallest keys are a
-    uniform choice again; inputs: x of every map, [k, d_in]; gradients: g, [k, d_out].
+    indices: of the sequences; ids: [batch, length]; mask: [batch, length] bool, the real tokens;
+    uniforms: [batch, length - 1] in [0, 1), which decide the token drawn at each predicting
+    position; weights: of the same shape, the factor of each position's log-likelihood.
     """
 
-    keys: Tensor
-    inputs: Mapping[str, Tensor]
-    gradients: Mapping[str, Tensor]
+    indices: Sequence[int]
+    ids: Tensor
+    mask: Tensor
+    uniforms: Tensor
+    weights: Tensor
+
+
+@dataclass(frozen=True)
+class CurvatureData:
+    """The model, sequences and settings of a measurement of curvature.
+
+    model: in evaluation mode, with gradients in the factors; draw: the seed and the names of the
+    draws; labels: of the sequences' tokens; one with -100 has the weight ``config.questions``.
+    """
+
+    model: SplitModel
+    layers: Mapping[str, LoraFactors]
+    sequences: Sequence[Sequence[int]]
+    config: CurvatureConfig
+    draw: tuple[int, str, int]
+    labels: Sequence[Sequence[int]] | None = None
+
+    @property
+    def counts(self) -> list[int]:
+        """The predicting positions of each sequence."""
+        return [len(sequence) - 1 for sequence in self.sequences]
+
+    @property
+    def precision(self) -> torch.dtype:
+        """The type of sums and weights."""
+        return torch.promote_types(next(iter(self.layers.values())).lora_A.dtype, torch.float32)
+
+    def rows(self, chosen: Iterable[int]) -> Iterator[Rows]:
+        """Yield batches of the ``chosen`` sequences."""
+        device, counts = self.model.device, self.counts
+        uniforms = torch.rand(sum(counts), generator=generator(*self.draw)).split(counts)
+        for batch in batches_by_length(counts, tokens_that_fit(self.layers), chosen):
+            ids, mask = pad_right([self.sequences[index] for index in batch], 0, device)
+            drawn = pad_sequence([uniforms[index] for index in batch], batch_first=True)
+            weights = torch.ones(drawn.shape, dtype=self.precision, device=device)
+            if self.labels is not None:
+                labels, _ = pad_right([self.labels[index] for index in batch], -100, device)
+                # G is quadratic in the gradients that are weighted.
+                weights[labels[:, 1:] == -100] = self.config.questions**0.5
+            yield Rows(batch, ids, mask, drawn.to(device), weights)
+
+
+def curvature_of(data: CurvatureData) -> dict[str, KroneckerFactors]:
+    """S and G of every adapted map, means over all predicting positions of the sequences.
+
+    At every position a token is drawn from the model's whole distribution, which gives the true
+    Fisher information, not the empirical one; the sequences' own tokens serve as context only.
+    Maps that read the same tensor share their S.
+    """
+    config, count = data.config, len(data.sequences)
+    sums = MomentSums(config.exact_up_to, config.eigenpairs, data.precision, data.draw[0])
+    inputs: dict[str, MomentSum] = {}
+    outputs: dict[str, MomentSum] = {}
+    readers: dict[str, str] = {}  # of each map, the first one that reads the same tensor
+    # With fewer sequences than processes, each computes all, which gives the same mean.
+    for rows in data.rows(rank_indices(count) if count >= world_size() else range(count)):
+        first_of: dict[int, str] = {}
+        for name, x, g in _passed(data, rows):
+            readers.setdefault(name, first_of.setdefault(x.data_ptr(), name))
+            x, g = x[:, :-1][rows.mask[:, 1:]], g[:, :-1][rows.mask[:, 1:]]
+            if name not in outputs:
+                outputs[name] = sums.new(g.shape[1], g.device, f"{name} outputs")
+                if readers[name] == name:
+                    inputs[name] = sums.new(x.shape[1], x.device, f"{name} inputs")
+            outputs[name].add(g)
+            if readers[name] == name:
+                inputs[name].add(x)
+    means = {name: total.mean() for name, total in inputs.items()}
+    return {name: KroneckerFactors(means[readers[name]], outputs[name].mean()) for name in outputs}
+
+
+def positions_of(data: CurvatureData, count: int) -> Positions:
+    """x and g of every adapted map at ``count`` predicting positions, drawn uniformly, or at all.
+
+    Tokens are drawn as in :func:`curvature_of`. Every process returns what the first computed.
+    """
+    counts = data.counts
+    seed, purpose, task = data.draw
+    source = generator(seed, f"{purpose} positions", task)
+    drawn = torch.rand(sum(counts), generator=source, dtype=torch.float64)
+    most = float(drawn.sort().values[min(count, len(drawn)) - 1])
+    each = drawn.split(counts)
+    keys = []
+    inputs: dict[str, list[Tensor]] = {name: [] for name in data.layers}
+    gradients: dict[str, list[Tensor]] = {name: [] for name in data.layers}
+    for rows in data.rows(range(len(counts))):
+        padded = pad_sequence([each[index] for index in rows.indices], batch_first=True)
+        padded = padded.to(rows.mask.device)
+        chosen = rows.mask[:, 1:] & (padded <= most)
+        if chosen.any():
+            keys.append(padded[chosen])
+            for name, x, g in _passed(data, rows):
+                inputs[name].append(x[:, :-1][chosen])
+                gradients[name].append(g[:, :-1][chosen])
+    positions = Positions(
+        torch.cat(keys),
+        {name: torch.cat(xs) for name, xs in inputs.items()},
+        {name: torch.cat(gs) for name, gs in gradients.items()},
+    )
+    # Processes may round differently, and so draw other tokens and compute another g.
+    for tensor in (*positions.inputs.values(), *positions.gradients.values()):
+        broadcast_(tensor)
+    return positions
+
+
+def _passed(data: CurvatureData, rows: Rows) -> list[tuple[str, Tensor, Tensor]]:
+    """Each map's name, input and output gradient on one batch, [batch, length, d] each."""
+    real = rows.mask[:, 1:]
+    with torch.enable_grad(), _watched(data.layers) as passed:
+        hidden = data.model.hidden(rows.ids, rows.mask)[:, :-1][real]
+        uniforms, temperature = rows.uniforms[real], data.config.temperature
+        slope = _likelihood_slope(data.model.logits, hidden, uniforms, temperature)
+        slope = slope * rows.weights[real][:, None]
+        missed = [name for name in data.layers if name not in passed]
+        if missed:
+            raise HoldfastError(f"{missed[0]} was not passed, so it has no curvature; adapt others")
+        outputs = [passed[name][1] for name in data.layers]
+        gradients = torch.autograd.grad((hidden * slope).sum(), outputs)
+    shape = rows.ids.shape  # some modules are given all positions as rows
+    # An input that is not detached would keep the graph in memory.
+    return [
+        (name, passed[name][0].detach().reshape(*shape, -1), gradient.reshape(*shape, -1))
+        for name, gradient in zip(data.layers, gradients, strict=True)
+    ]
+
+
+def _likelihood_slope(
+    head: Callable[[Tensor], Tensor], hidden: Tensor, uniforms: Tensor, temperature: float
+) -> Tensor:
+    """The gradient [n, d] of ``temperature log p`` of a drawn token, in each hidden state [n, d].
+
+    uniforms: [n], in [0, 1): the first token is drawn whose cumulative probability exceeds it.
+    """
+    slopes = []
+    pieces = hidden.detach()
+    rows = max(1, _LOGITS_AT_ONCE // int(head(pieces[:1]).shape[-1]))
+    for piece, uniform in zip(pieces.split(rows), uniforms.split(rows), strict=True):
+        leaf = piece.clone().requires_grad_()
+        with torch.enable_grad():
+            logits = head(leaf)
+        wide = logits.detach().to(torch.promote_types(logits.dtype, torch.float32)) / temperature
+        p = wide.softmax(dim=1)
+        mass = cumulative(p)
+        uniform = uniform.to(mass)[:, None] * mass[:, -1:]
+        token = torch.searchsorted(mass, uniform, right=True).clamp(max=p.shape[1] - 1)
+        upward = (-p).scatter_add(1, token, torch.ones_like(uniform))
+        slopes.append(torch.autograd.grad(logits, leaf, upward.to(logits.dtype))[0])
+    return torch.cat(slopes)
+
+
+@contextmanager
+def _watched(layers: Mapping[str, LoraFactors]) -> Iterator[dict[str, tuple[Tensor, Tensor]]]:
+    """Within the block, record the input and output of every map's first pass, by name."""
+    passed: dict[str, tuple[Tensor, Tensor]] = {}
+
+    def watch(name: str) -> Callable[[nn.Module, Any, Tensor], None]:
+        def hook(_: nn.Module, inputs: Any, output: Tensor) -> None:
+            if name not in passed:  # a checkpointed block is run again
+                passed[name] = (inputs[0], output)
+
+        return hook
+
+    with ExitStack() as hooks:
+        for name, layer in layers.items():
+            hooks.enter_context(layer.module.register_forward_hook(watch(name)))
+        yield passed
+
+
+def tokens_that_fit(layers: Mapping[str, LoraFactors]) -> int:
+    """The tokens of a batch for which the maps keep at most ``BYTES_AT_ONCE``."""
+    bytes_per_token = 0
+    for layer in layers.values():
+        d_in, d_out = layer.lora_A.shape[1], layer.lora_B.shape[0]
+        bytes_per_token += (d_in + 2 * d_out) * layer.lora_A.element_size()
+    return max(1, min(TOKENS_AT_ONCE, BYTES_AT_ONCE // max(1, bytes_per_token)))
+
+
+@torch.no_grad()
+def mean_inputs(
+    model: SplitModel,
+    layers: Mapping[str, LoraFactors],
+    sequences: Sequence[Sequence[int]],
+    size: int,
+    pad: int = 0,
+) -> dict[str, Tensor]:
+    """The mean input [d_in] of every adapted map over sequences, in evaluation mode.
+
+    size: sequences per batch; padded positions count, and every batch has the same weight.
+    Source: eq. app-osrm-feature.
+    """
+    means: dict[str, list[Tensor]] = {name: [] for name in layers}
+
+    def watch(name: str) -> Callable[[nn.Module, Any], None]:
+        def hook(_: nn.Module, inputs: Any) -> None:
+            rows = inputs[0].flatten(0, -2)
+            means[name].append(rows.to(torch.promote_types(rows.dtype, torch.float32)).mean(0))
+
+        return hook
+
+    with ExitStack() as hooks:
+        for name, layer in layers.items():
+            hooks.enter_context(layer.module.register_forward_pre_hook(watch(name)))
+        for start in range(0, len(sequences), size):
+            ids, mask = pad_right(sequences[start : start + size], pad, model.device)
+            model.hidden(ids, mask.long())
+    if missed := [name for name, of_batches in means.items() if not of_batches]:
+        raise HoldfastError(f"{missed[0]} was not passed, so it has no mean input; adapt others")
+    return {name: torch.stack(of_batches).mean(0) for name, of_batches in means.items()}

@@ -17,9 +17,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from holdfast.backbone.generation.decoding import bytes_per_token
 from holdfast.learning.state import history
-from holdfast.model.curvature import curvature_numbers
+from holdfast.model.generation.decoding import bytes_per_token
+from holdfast.model.kronecker import curvature_numbers
 from holdfast.prediction.workload import Rehearsal, Workload
 
 Parts = dict[str, int]

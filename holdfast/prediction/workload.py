@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.checkpoint import checkpoint
 
-from holdfast.backbone.checkpointing import checkpoint_blocks
-from holdfast.backbone.load import load_shape, multiplies_in_groups
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.config import RunConfig
 from holdfast.model.chat import template_of
+from holdfast.model.checkpointing import checkpoint_blocks
+from holdfast.model.load import load_shape, multiplies_in_groups
 from holdfast.model.lora import with_lora
 from holdfast.streams import Stream
 

@@ -10,14 +10,14 @@ import torch
 from holdfast.anchors import Text
 from holdfast.anchors.base import State, Step, TaskStart
 from holdfast.anchors.general import GeneralDistillation
-from holdfast.backbone.model import Backbone
-from holdfast.backbone.projection import Projection
-from holdfast.backbone.sequences import Batch, TokenStates, collate
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.config import RunConfig
 from holdfast.learning.learner import Learner, TaskData
 from holdfast.learning.progress import Progress
 from holdfast.learning.task import learn_task
+from holdfast.model.backbone import Backbone
+from holdfast.model.projection import Projection
+from holdfast.model.sequences import Batch, TokenStates, collate
 from tests.tiny import exact_backbone, short_sequences
 
 VALUES: dict[str, Any] = {

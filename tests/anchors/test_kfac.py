@@ -12,7 +12,7 @@ from torch import Tensor
 
 from holdfast.anchors.base import State, Step, TaskEnd, TaskStart, Update
 from holdfast.anchors.kfac import KroneckerFisher, quadratic_form
-from holdfast.model.curvature import KroneckerFactors
+from holdfast.model.kronecker import KroneckerFactors
 from holdfast.model.moments import DenseMoment
 from tests.tiny import normal
 

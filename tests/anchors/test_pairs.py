@@ -10,10 +10,10 @@ from torch import Tensor
 
 from holdfast.anchors.base import State, Step, TaskEnd, TaskStart, Update
 from holdfast.anchors.pairs import PairedFisher
-from holdfast.backbone import curvature as curvature_module
-from holdfast.backbone.curvature import CurvatureData, positions_of
 from holdfast.core.seeding import generator
-from holdfast.model.curvature import CurvatureConfig, Positions
+from holdfast.model import curvature as curvature_module
+from holdfast.model.curvature import CurvatureData, positions_of
+from holdfast.model.kronecker import CurvatureConfig, Positions
 from holdfast.model.lora import LoraSettings
 from reference.curvature import one_sequence
 from tests.tiny import exact_backbone, normal, short_sequences

@@ -14,7 +14,7 @@ from benchmarks import sampling, training_step, twins
 from benchmarks.pairing import Measurement, Plan, alternate
 from benchmarks.record import machine, markdown, write
 from benchmarks.twins import METHODS
-from holdfast.backbone.model import Backbone
+from holdfast.model.backbone import Backbone
 from reference import adapters
 from tests.tiny import byte_tokenizer, exact_backbone, tiny_llama
 

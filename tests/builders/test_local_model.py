@@ -12,15 +12,15 @@ from tokenizers import Tokenizer, decoders, models
 from torch import Tensor
 from transformers import MistralConfig, MistralForCausalLM, PreTrainedTokenizerFast
 
-from holdfast.backbone.generation.decoding import CachedSteps
-from holdfast.backbone.generation.sampling import nucleus_sample
-from holdfast.backbone.load import load_backbone
-from holdfast.backbone.model import Backbone
 from holdfast.builders import local_model
 from holdfast.builders.local_model import BackboneModel, sample_completions
 from holdfast.builders.text_model import Failure, Prompt, SamplingParameters
 from holdfast.core.errors import HoldfastError
 from holdfast.core.seeding import generator
+from holdfast.model.backbone import Backbone
+from holdfast.model.generation.decoding import CachedSteps
+from holdfast.model.generation.sampling import nucleus_sample
+from holdfast.model.load import load_backbone
 from tests.tiny import END, ExactNorm, exact_backbone, exact_gpt2
 
 TEMPLATE = (

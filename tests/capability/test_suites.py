@@ -19,13 +19,13 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig
 
-from holdfast.backbone.model import REPLAY_TOKEN, Backbone
 from holdfast.capability.harness import FOLDER, VERSION
 from holdfast.capability.problems import LANGUAGES, LETTERS, Problem, Sample, boxed
 from holdfast.capability.prompts import few_shot
 from holdfast.capability.run import Model, Question, measure, questions, stored_samples
 from holdfast.capability.suites import NEW_TOKENS, HarnessSuite
 from holdfast.core.errors import HoldfastError
+from holdfast.model.backbone import REPLAY_TOKEN, Backbone
 from holdfast.model.lora import LoraSettings
 from tests.refused import line_of
 from tests.tiny import END, byte_tokenizer, draw_factors, exact_backbone, exact_gpt2, tiny_llama

@@ -8,9 +8,9 @@ import math
 import pytest
 import torch
 
-from holdfast.backbone.model import Backbone
 from holdfast.capability.text import HELD_OUT_TITLES, Text, held_out_passages
 from holdfast.evaluation.text import bits_per_byte, everyday_passages, lengths
+from holdfast.model.backbone import Backbone
 from tests.refused import line_of
 from tests.tiny import byte_tokenizer, exact_backbone, exact_gpt2, tiny_gemma_of_images
 

@@ -8,11 +8,11 @@ from importlib.metadata import EntryPoint
 import pytest
 from packaging.specifiers import SpecifierSet
 
-from holdfast.backbone.load import load_tokenizer
 from holdfast.cli import doctor as verb
 from holdfast.core import plugins
 from holdfast.core.errors import HoldfastError
-from holdfast.model.cache import write_manifest
+from holdfast.model.load import load_tokenizer
+from holdfast.model.sources.cache import write_manifest
 from tests.cli.conftest import refused
 
 ARCHITECTURE = {
@@ -74,7 +74,7 @@ def test_a_healthy_machine_and_what_others_add(holdfast, monkeypatch, tmp_path):
     entries = [EntryPoint("copy", home, group), EntryPoint("gone", "no_package:Gone", group)]
     monkeypatch.setattr(plugins, "installed", lambda asked: entries if asked == group else [])
     monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path))
-    monkeypatch.setattr("holdfast.backbone.load.bfloat16_time", lambda: 0.512)
+    monkeypatch.setattr("holdfast.model.hardware.bfloat16_time", lambda: 0.512)
     outcome = holdfast("doctor")
     assert outcome.status == 0, outcome.err
     lines = {line.split()[0]: line[17:] for line in outcome.out.splitlines()}
@@ -123,7 +123,7 @@ def test_a_broken_embedded_backbone_fails(monkeypatch, holdfast):
     def broken() -> None:
         raise HoldfastError("the weights are gone")
 
-    monkeypatch.setattr("holdfast.backbone.load.load_backbone", broken)
+    monkeypatch.setattr("holdfast.model.load.load_backbone", broken)
     outcome = holdfast("doctor")
     assert outcome.status == 1
     assert "BROKEN: the weights are gone" in outcome.out

@@ -13,7 +13,6 @@ import torch
 from torch import nn
 
 from holdfast.allocation.base import Opening
-from holdfast.backbone.sequences import pad_right
 from holdfast.learning import training
 from holdfast.learning.config import RunConfig
 from holdfast.learning.learner import Learner, TaskData
@@ -21,6 +20,7 @@ from holdfast.learning.method import known_allocations, known_anchors
 from holdfast.learning.progress import Progress
 from holdfast.learning.task import TaskReport, learn_task
 from holdfast.learning.training import current_minibatches
+from holdfast.model.sequences import pad_right
 from tests.tiny import draw_factors, exact_backbone, flat, short_sequences
 
 ANCHORS, RULES = tuple(known_anchors()), tuple(known_allocations())

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from holdfast.allocation.osrm import SequentialOSRM, quiet_directions
-from holdfast.backbone.projection import Projection
 from holdfast.core.seeding import generator
 from holdfast.learning.config import RunConfig
 from holdfast.learning.learner import Learner, TaskData
 from holdfast.learning.progress import Progress
 from holdfast.learning.task import learn_task
+from holdfast.model.projection import Projection
 from reference.learner import run_task
 from reference.state import State
 from reference.translation import RULES, reference_task, settings_of

@@ -21,8 +21,8 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from holdfast.backbone.model import Backbone
-from holdfast.backbone.sequences import collate
+from holdfast.model.backbone import Backbone
+from holdfast.model.sequences import collate
 from holdfast.streams import Item, Template
 from tests.made_once import made_once
 

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.backbone.generation.decoding import CachedSteps, decode_greedily
-from holdfast.backbone.model import Backbone
-from holdfast.backbone.sequences import batches_by_length
+from holdfast.model.backbone import Backbone
+from holdfast.model.generation.decoding import CachedSteps, decode_greedily
+from holdfast.model.sequences import batches_by_length
 
 from .backbones import FAMILIES, LESSONS, TEMPLATE, shake, taught, taught_lessons
 

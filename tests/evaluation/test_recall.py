@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.backbone.load import load_backbone
-from holdfast.backbone.model import Backbone
 from holdfast.core.config import build
 from holdfast.core.errors import HoldfastError
 from holdfast.evaluation.boxed import OPENING, Match
 from holdfast.evaluation.recall import Recall, Verdict
+from holdfast.model.backbone import Backbone
+from holdfast.model.load import load_backbone
 from holdfast.streams import Item, Task, symbol_qa
 from reference import recall as reference
 

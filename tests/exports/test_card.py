@@ -12,11 +12,11 @@ import pytest
 from safetensors.torch import load_file
 
 import holdfast
-from holdfast.backbone.generation.decoding import decode_greedily
-from holdfast.backbone.model import REPLAY_TOKEN
 from holdfast.core.errors import HoldfastError
 from holdfast.exports.export import export
 from holdfast.learning.recorded import Recorded
+from holdfast.model.backbone import REPLAY_TOKEN
+from holdfast.model.generation.decoding import decode_greedily
 from tests.exports.test_export import learned_backbone
 from tests.forked import forked
 
@@ -104,7 +104,7 @@ def test_the_card_of_an_adapter_imports_nothing_of_holdfast(
     assert not [code for code in codes if "holdfast" in code]
     asked, chatted = pasted(codes, tmp_path)
     assert asked == chatted and asked.startswith("Question: Who keeps the lighthouse?\nAnswer:")
-    package = Path(holdfast.__file__).parent / "backbone" / "embedded"
+    package = Path(holdfast.__file__).parent / "model" / "embedded"
     beside = load_file(tmp_path / "out" / "base" / "model.safetensors")
     weights = load_file(package / "model.safetensors")
     assert weights.keys() == beside.keys() and all(

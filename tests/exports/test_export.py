@@ -12,10 +12,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, ByT5Tokenizer, PreTrainedTokenizerFast
 
 from holdfast import HoldfastError, Trajectory
-from holdfast.backbone.generation.decoding import decode_greedily
 from holdfast.evaluation.boxed import extract_boxed
 from holdfast.exports.export import export
 from holdfast.learning.recorded import Recorded
+from holdfast.model.generation.decoding import decode_greedily
 from holdfast.streams import Item, Template
 from tests.exports.exported import (
     QUESTIONS,

@@ -11,9 +11,9 @@ import pytest
 from huggingface_hub import constants
 
 from holdfast import HoldfastError
-from holdfast.backbone.load import load_backbone, load_shape, load_tokenizer
-from holdfast.backbone.model import Backbone
 from holdfast.exports.sharing import push
+from holdfast.model.backbone import Backbone
+from holdfast.model.load import load_backbone, load_shape, load_tokenizer
 from tests.exports.exported import facts
 from tests.exports.hub import Hub, standing_in
 from tests.tiny import byte_tokenizer, tiny_llama

@@ -14,13 +14,13 @@ import torch.nn.functional as F
 from peft import LoraConfig, get_peft_model
 from torch import Tensor
 
-from holdfast.backbone.sequences import pad_right
 from holdfast.integrations import Anchored, boundary
 from holdfast.integrations.boundary import AT_ONCE, general_text, samples_before, written_by
 from holdfast.integrations.method import given_beginning
 from holdfast.integrations.task import Task
 from holdfast.learning.config import RunConfig
 from holdfast.model.chat import chat_form
+from holdfast.model.sequences import pad_right
 from reference import translation
 from reference.learner import run_task
 from reference.state import Settings, State

@@ -13,8 +13,6 @@ from transformers import AddedToken
 
 from holdfast import RunConfig, Trajectory
 from holdfast.anchors.base import Step
-from holdfast.backbone.model import Backbone
-from holdfast.backbone.sequences import collate
 from holdfast.core.errors import HoldfastError
 from holdfast.evaluation.recall import Recall
 from holdfast.exports.export import export
@@ -23,7 +21,9 @@ from holdfast.learning.progress import Progress, Stopwatch
 from holdfast.learning.task import ask_previous_model, optimise
 from holdfast.learning.teacher import _written
 from holdfast.learning.training import current_loss, weights_of
+from holdfast.model.backbone import Backbone
 from holdfast.model.chat import template_for, template_of, with_one_date
+from holdfast.model.sequences import collate
 from holdfast.results.items import read_samples
 from holdfast.streams import Item, Task, Template
 from tests.exports.exported import configured, facts

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from holdfast.anchors.base import State, Step
-from holdfast.backbone.projection import Projection
 from holdfast.learning.training import Weights, compose, current_loss
+from holdfast.model.projection import Projection
 from tests.tiny import exact_backbone
 
 

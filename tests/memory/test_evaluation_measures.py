@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.backbone.model import Backbone
 from holdfast.core.errors import HoldfastError
 from holdfast.evaluation.text import lengths
 from holdfast.memory.answering import Answer
@@ -31,6 +30,7 @@ from holdfast.memory.evaluation.result import (
     write_evaluation,
 )
 from holdfast.memory.evaluation.stages import exactly, generated, kept, unknown
+from holdfast.model.backbone import Backbone
 from holdfast.streams import Item
 from holdfast.streams.item import says
 from tests.refused import line_of

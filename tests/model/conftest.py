@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model.fetch import CATALOGUE, CatalogueModel
+from holdfast.model.sources.fetch import CATALOGUE, CatalogueModel
 from tests.model.standins import Server, serve_index, serving, write_wheel
 
 

@@ -10,8 +10,8 @@ import signal
 import sys
 from typing import NoReturn
 
-from holdfast.model import convert
-from holdfast.model.fetch import CATALOGUE, CatalogueModel, fetch
+from holdfast.model.sources import convert
+from holdfast.model.sources.fetch import CATALOGUE, CatalogueModel, fetch
 
 
 def say(text: object) -> None:

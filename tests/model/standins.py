@@ -17,7 +17,7 @@ import numpy as np
 from gguf import GGMLQuantizationType, GGUFWriter
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from holdfast.model.fetch import CatalogueModel
+from holdfast.model.sources.fetch import CatalogueModel
 from tests.tiny import END, byte_tokenizer, llama_of
 
 MEMBER = "tiny_wheel/tiny.gguf"

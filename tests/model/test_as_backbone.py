@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from holdfast import RunConfig, Trajectory, recipe
-from holdfast.backbone.load import load_backbone
-from holdfast.backbone.model import Backbone
 from holdfast.core.errors import HoldfastError
 from holdfast.learning import teacher
 from holdfast.learning.learner import Learner
 from holdfast.learning.stream import check_without_weights, stream_of
 from holdfast.learning.teacher import first_general_text, general_text
-from holdfast.model import download
-from holdfast.model.fetch import fetch, find
+from holdfast.model.backbone import Backbone
+from holdfast.model.load import load_backbone
+from holdfast.model.sources import download
+from holdfast.model.sources.fetch import fetch, find
 from holdfast.results import RecallMatrix
 from tests.model.standins import write_gguf
 

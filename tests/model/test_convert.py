@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from holdfast.core.errors import HoldfastError
-from holdfast.model.convert import convert
+from holdfast.model.sources.convert import convert
 from tests.model.standins import tiny_model, tiny_tokenizer, write_gguf
 
 

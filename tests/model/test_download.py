@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.reporting import silent
-from holdfast.model import download as module
-from holdfast.model.download import (
+from holdfast.model.sources import download as module
+from holdfast.model.sources.download import (
     Network,
     UnreachableError,
     download,

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 
 from holdfast.cli.main import app
 from holdfast.core.errors import HoldfastError
-from holdfast.model import convert, download
-from holdfast.model.cache import cache_directory
-from holdfast.model.fetch import CATALOGUE, fetch, find
+from holdfast.model.sources import convert, download
+from holdfast.model.sources.cache import cache_directory
+from holdfast.model.sources.fetch import CATALOGUE, fetch, find
 from tests.forked import Forked
 from tests.model.standins import Server, tiny_model, tiny_tokenizer, write_gguf, write_wheel
 from tests.refused import line_of
@@ -288,7 +288,7 @@ def test_a_name_that_cannot_be_one(cache) -> None:
 
 def test_find_needs_neither_torch_nor_the_network(cache) -> None:
     check = (
-        "import sys; from holdfast.model.fetch import find; assert find('smollm2') is None;"
+        "import sys; from holdfast.model.sources.fetch import find; assert find('smollm2') is None;"
         "heavy = {'torch', 'transformers'} & sys.modules.keys(); assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", check], check=True, cwd=ROOT)

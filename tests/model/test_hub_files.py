@@ -8,9 +8,9 @@ import pytest
 from huggingface_hub import constants
 
 from holdfast.core.errors import HoldfastError
-from holdfast.model.fetch import fetch, find
-from holdfast.model.hub_files import bar, wanted
 from holdfast.model.load import load_model
+from holdfast.model.sources.fetch import fetch, find
+from holdfast.model.sources.hub_files import bar, wanted
 from tests.model.standins import Server, serve_hub, tiny_model, tiny_tokenizer
 
 OTHERS = ["pytorch_model.bin", "consolidated.safetensors", "onnx/config.json", "custom.py"]

@@ -26,12 +26,12 @@ from transformers import (
 )
 
 from holdfast.core.errors import HoldfastError
-from holdfast.model import fingerprint as digests
 from holdfast.model import load
-from holdfast.model.fetch import fetch
-from holdfast.model.fingerprint import fingerprint
 from holdfast.model.layers import keeps_keys_and_values, maps_of_layers, shallow
-from holdfast.model.load import load_config, load_model
+from holdfast.model.load import load_model, read_config
+from holdfast.model.sources import fingerprint as digests
+from holdfast.model.sources.fetch import fetch
+from holdfast.model.sources.fingerprint import fingerprint
 from tests.model.standins import tiny_model, tiny_tokenizer, write_gguf
 from tests.refused import line_of
 from tests.tiny import tiny_gemma_of_images
@@ -142,7 +142,7 @@ def test_damaged_weights_and_an_unknown_kind_are_one_line(directory) -> None:
     (directory / "config.json").write_text('{"model_type": "never heard of"}')
     assert "no causal language model could be loaded" in one_line(directory)
     with pytest.raises(HoldfastError, match="no configuration could be loaded"):
-        load_config(directory)
+        read_config(directory)
     (directory / "config.json").write_text("[]")
     assert "is no configuration of a model" in one_line(directory)
     (directory / "config.json").write_text(json.dumps(config | {"num_attention_heads": "two"}))

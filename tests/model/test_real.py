@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from holdfast import RunConfig, Trajectory, recipe
-from holdfast.model.fetch import fetch, find
 from holdfast.model.layers import maps_of_layers
 from holdfast.model.load import load_model
+from holdfast.model.sources.fetch import fetch, find
 from tests.model.chat_models import plain_reply
 
 pytestmark = pytest.mark.real

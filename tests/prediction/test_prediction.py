@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from holdfast.backbone.load import load_tokenizer
 from holdfast.core.errors import HoldfastError
 from holdfast.learning.config import RunConfig
 from holdfast.learning.progress import OptimiserStep, Progress
 from holdfast.learning.stream import stream_of
 from holdfast.learning.trajectory import Trajectory
 from holdfast.model.chat import template_of
-from holdfast.model.curvature import named_tensors
+from holdfast.model.kronecker import named_tensors
+from holdfast.model.load import load_tokenizer
 from holdfast.prediction.seconds import Seconds, _timed
 from holdfast.prediction.space import LiveTensors, PredictedMemory, at_end, written
 from holdfast.prediction.workload import Workload

@@ -19,11 +19,11 @@ from typing import Any, NoReturn
 import pytest
 
 from holdfast import HoldfastError, RunConfig, Trajectory
-from holdfast.backbone import projection
-from holdfast.backbone.sequences import BatchShard
 from holdfast.core import processes
 from holdfast.core.errors import InUseError
 from holdfast.learning.training import TaskOptimizer
+from holdfast.model import projection
+from holdfast.model.sequences import BatchShard
 from tests.forked import Forked
 from tests.tiny import exact_backbone, exact_gpt2, flat
 

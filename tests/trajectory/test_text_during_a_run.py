@@ -48,8 +48,8 @@ def test_every_second_boundary_the_horizon_and_the_beginning(measured):
 
 
 def test_it_is_the_number_of_the_model_that_it_is_said_of(config, measured, backbone_directory):
-    from holdfast.backbone.load import load_backbone
-    from holdfast.backbone.model import Backbone
+    from holdfast.model.backbone import Backbone
+    from holdfast.model.load import load_backbone
 
     texts = [passage.text for passage in everyday_passages()]
     learner = Trajectory(config(METHOD, evaluation=TEXT), measured).learner()

@@ -24,7 +24,7 @@ def inspect(
 ) -> None:
     """Show how much of a source is usable, what is left out and why, and examples."""
     from experiments.paper.real_qa import find_files, read_files
-    from holdfast.backbone.load import load_tokenizer
+    from holdfast.model.load import load_tokenizer
 
     files = find_files(path, source) if path.is_dir() else [path]
     if not files:

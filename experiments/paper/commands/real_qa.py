@@ -117,7 +117,7 @@ def _readings(names: list[str], data_root: Path | None) -> dict[str, SourceRecor
 
 def _fitting(backbone: str, max_length: int) -> Callable[[CandidateItem], bool]:
     """Whether a candidate's sequence, plus two special tokens, fits the length limit."""
-    from holdfast.backbone.load import load_tokenizer
+    from holdfast.model.load import load_tokenizer
     from holdfast.streams import Template
 
     template, tokenizer = Template(), load_tokenizer(backbone)

@@ -21,11 +21,11 @@ from lm_eval.models import huggingface
 from lm_eval.tasks import TaskManager
 from transformers import GenerationConfig
 
-from holdfast.backbone.model import REPLAY_TOKEN, Backbone
 from holdfast.capability.harness import FOLDER
 from holdfast.capability.problems import LETTERS, Problem
 from holdfast.capability.stored import stored_lines
 from holdfast.core.files import append
+from holdfast.model.backbone import REPLAY_TOKEN, Backbone
 
 _ROWS = 32  # generated at once
 _LOGITS = 2**26  # at once, 256 MiB in float32: the harness computes them at every position

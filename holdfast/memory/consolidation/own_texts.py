@@ -15,16 +15,16 @@ from pathlib import Path
 import torch
 from pydantic import TypeAdapter
 
-from holdfast.backbone.generation.sampling import nucleus_sample
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import read_json, write_json
 from holdfast.core.reporting import CountReport, silent
 from holdfast.core.seeding import derive, generator
 from holdfast.memory.library import ENTITY, invented_name, relations
-from holdfast.model.cache import cache_directory, unwritable
 from holdfast.model.chat import ChatForm
+from holdfast.model.generation.sampling import nucleus_sample
 from holdfast.model.reading import UNREAD, PromptReader
+from holdfast.model.sources.cache import cache_directory, unwritable
 
 _VERSION = 3
 _BEGINNINGS = (

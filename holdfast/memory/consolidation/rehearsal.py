@@ -25,12 +25,12 @@ from typing import TypeVar
 import torch
 
 from holdfast.anchors.divergences import divergence
-from holdfast.backbone.load import bfloat16_pays
 from holdfast.core.reporting import CountReport, silent
 from holdfast.core.seeding import derive, generator
 from holdfast.memory.consolidation.names import NamedFact
 from holdfast.memory.consolidation.own_texts import OwnTextSettings, Turn
 from holdfast.model.adapter import adapted, factors, reset
+from holdfast.model.hardware import bfloat16_pays
 from holdfast.model.layers import plain_attention, shallow
 from holdfast.model.neurons import Neurons, acting
 from holdfast.model.reading import UNREAD, AnswerLogits, PromptReader, Reading

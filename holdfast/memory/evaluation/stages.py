@@ -20,7 +20,7 @@ from holdfast.memory.evaluation.probes import EverydayQuestion, Probe
 from holdfast.memory.evaluation.result import Measure
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import LESSONS
-from holdfast.model.fetch import find
+from holdfast.model.sources.fetch import find
 from holdfast.streams.batches import FACTS_FILE
 from holdfast.streams.item import bare, evenly, says
 

@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.core.errors import HoldfastError
 from holdfast.core.file_checks import regular
 from holdfast.core.files import read_json, write_json
-from holdfast.model.cache import cache_directory, read_manifest
+from holdfast.model.sources.cache import cache_directory, read_manifest
 
 # Settings that say how the files were written; they are not the model's.
 _WRITER = ("transformers_version", "_name_or_path", "dtype", "torch_dtype")

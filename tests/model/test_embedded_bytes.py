@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from holdfast.backbone.load import load_backbone
-from holdfast.backbone.model import Backbone
 from holdfast.evaluation.text import bits_per_byte, everyday_passages, lengths
+from holdfast.model.backbone import Backbone
+from holdfast.model.load import load_backbone
 
 
 @pytest.fixture(scope="module")

@@ -13,11 +13,11 @@ from transformers import OPTConfig, OPTForCausalLM
 
 from holdfast.anchors.base import Update
 from holdfast.anchors.kfac import quadratic_form
-from holdfast.backbone import curvature as curvature_module
-from holdfast.backbone.curvature import CurvatureData, curvature_of
-from holdfast.backbone.model import Backbone
 from holdfast.core.seeding import generator
-from holdfast.model.curvature import (
+from holdfast.model import curvature as curvature_module
+from holdfast.model.backbone import Backbone
+from holdfast.model.curvature import CurvatureData, curvature_of
+from holdfast.model.kronecker import (
     CurvatureConfig,
     KroneckerFactors,
     from_named,

@@ -17,8 +17,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, modeling_gguf_pyto
 
 from holdfast.core.errors import HoldfastError, described
 from holdfast.core.reporting import NoteReport
-from holdfast.model.cache import cache_directory, unwritable
 from holdfast.model.quiet import quiet
+from holdfast.model.sources.cache import cache_directory, unwritable
 
 _CONVERTING = "converting (20 seconds for 100 MB)"  # measured on one core
 

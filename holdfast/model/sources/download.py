@@ -39,8 +39,8 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.file_checks import own_file
 from holdfast.core.files import flush_directory
 from holdfast.core.reporting import NoteReport
-from holdfast.model.cache import unwritable
-from holdfast.model.fingerprint import sha256_of_file
+from holdfast.model.sources.cache import unwritable
+from holdfast.model.sources.fingerprint import sha256_of_file
 
 _BLOCK = 1 << 18  # bytes
 _PAGE_BYTES = 50_000_000

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 from transformers import MambaConfig, MambaForCausalLM
 
-from holdfast.backbone.curvature import mean_inputs
-from holdfast.backbone.model import Backbone
-from holdfast.backbone.sequences import collate
 from holdfast.core.errors import HoldfastError
+from holdfast.model.backbone import Backbone
+from holdfast.model.curvature import mean_inputs
 from holdfast.model.layers import target_maps
 from holdfast.model.lora import PAPER_TARGETS, LoraSettings, LoraWorkspace, with_lora
+from holdfast.model.sequences import collate
 from tests.tiny import (
     draw_factors,
     exact_backbone,

@@ -12,11 +12,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from holdfast.backbone.generation.decoding import Steps, bytes_per_token, steps_for
-from holdfast.backbone.model import Backbone
 from holdfast.core.config import Config
 from holdfast.core.processes import all_gather_lists, rank_indices
 from holdfast.core.seeding import generator
+from holdfast.model.backbone import Backbone
+from holdfast.model.generation.decoding import Steps, bytes_per_token, steps_for
 
 CACHE_BYTES_ON_CPU = 4 * 2**30
 _WHOLE = 2.0**52  # the integer that stands for a mass of one

@@ -18,13 +18,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM, Gemma3TextConfig
 
 from holdfast import HoldfastError, Trajectory
-from holdfast.backbone import checkpointing as module
-from holdfast.backbone.checkpointing import checkpoint_blocks
-from holdfast.backbone.curvature import CurvatureData, curvature_of
-from holdfast.backbone.model import Backbone
-from holdfast.backbone.sequences import Batch, collate
-from holdfast.model.curvature import CurvatureConfig, named_tensors
+from holdfast.model import checkpointing as module
+from holdfast.model.backbone import Backbone
+from holdfast.model.checkpointing import checkpoint_blocks
+from holdfast.model.curvature import CurvatureData, curvature_of
+from holdfast.model.kronecker import CurvatureConfig, named_tensors
 from holdfast.model.lora import LoraSettings
+from holdfast.model.sequences import Batch, collate
 from tests.exports.exported import configured, facts, family, saved
 from tests.tiny import (
     byte_tokenizer,

@@ -10,16 +10,16 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from holdfast.backbone.checkpointing import checkpoint_blocks
-from holdfast.backbone.projection import ForwardPass
-from holdfast.backbone.seed_row import SeedRowEmbedding, set_input_row
-from holdfast.backbone.sequences import Batch
 from holdfast.core.config import Config
 from holdfast.core.errors import HoldfastError
 from holdfast.core.processes import rank
 from holdfast.core.seeding import derive
+from holdfast.model.checkpointing import checkpoint_blocks
 from holdfast.model.layers import context_of
 from holdfast.model.lora import LoraSettings, LoraWorkspace, with_lora
+from holdfast.model.projection import ForwardPass
+from holdfast.model.seed_row import SeedRowEmbedding, set_input_row
+from holdfast.model.sequences import Batch
 
 REPLAY_TOKEN = "<|replay_token|>"
 _FINGERPRINT_ENTRIES = 65_536

@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.core.errors import HoldfastError, reason_of
 from holdfast.core.hub import hub_or_cache
 from holdfast.core.reporting import NoteReport
-from holdfast.model.check import check_directory
+from holdfast.model.sources.check import check_directory
 
 # In the repository's top folder; `consolidated.safetensors` and the like repeat the weights.
 _WANTED = re.compile(

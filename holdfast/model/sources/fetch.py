@@ -14,7 +14,7 @@ from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.core.file_checks import own_file
 from holdfast.core.files import atomic_directory
 from holdfast.core.reporting import NoteReport, silent
-from holdfast.model.cache import (
+from holdfast.model.sources.cache import (
     cache_directory,
     check_space,
     locked,
@@ -24,17 +24,17 @@ from holdfast.model.cache import (
     unwritable,
     write_manifest,
 )
-from holdfast.model.check import check_directory
-from holdfast.model.download import UnreachableError, download, network_of_pip
-from holdfast.model.fingerprint import (
+from holdfast.model.sources.check import check_directory
+from holdfast.model.sources.download import UnreachableError, download, network_of_pip
+from holdfast.model.sources.fingerprint import (
     computed_fingerprint,
     known_sha256,
     remembered_sha256,
     sha256_of_file,
 )
-from holdfast.model.hub_files import fetch_from_hub, find_on_hub
+from holdfast.model.sources.hub_files import fetch_from_hub, find_on_hub
 
-_EMBEDDED = Path(str(files("holdfast"))) / "backbone" / "embedded"
+_EMBEDDED = Path(str(files("holdfast"))) / "model" / "embedded"
 _FILES = (".gguf", ".whl")
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
@@ -249,7 +249,7 @@ def _converted(
     entry: CatalogueModel | None,
 ) -> Path:
     """Convert a GGUF file into the cache under this key; the caller holds its lock."""
-    from holdfast.model.convert import convert
+    from holdfast.model.sources.convert import convert
 
     out = model_directory(key)
     remove_incomplete(out)

@@ -10,10 +10,10 @@ import torch
 from safetensors.torch import load_file
 
 from holdfast import HoldfastError, RunConfig, Trajectory
-from holdfast.backbone import load
-from holdfast.backbone.load import check_available
-from holdfast.backbone.model import Backbone
 from holdfast.exports.export import export
+from holdfast.model import hardware, load
+from holdfast.model.backbone import Backbone
+from holdfast.model.hardware import check_available
 from tests.exports.exported import configured, facts, family, saved
 
 KINDS = ("int8", "nf4")
@@ -77,7 +77,7 @@ def test_an_export_is_refused(tmp_path: Path) -> None:
 
 
 def test_without_the_package_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "find_spec", lambda _: None)
+    monkeypatch.setattr(hardware, "find_spec", lambda _: None)
     for kind in KINDS:
         with pytest.raises(HoldfastError, match=r"holdfast\[quantization\]"):
             check_available(Backbone.Config(quantization=kind))

@@ -8,8 +8,8 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from holdfast.backbone.load import load_backbone
-from holdfast.backbone.model import REPLAY_TOKEN, Backbone
+from holdfast.model.backbone import REPLAY_TOKEN, Backbone
+from holdfast.model.load import load_backbone
 from holdfast.model.lora import LoraSettings
 from tests.tiny import byte_tokenizer, exact_backbone, flat, tiny_gemma_of_images, tiny_llama
 

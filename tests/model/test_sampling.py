@@ -13,10 +13,10 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
-from holdfast.backbone.generation import sampling
-from holdfast.backbone.generation.sampling import Sampling, nucleus_sample, sample_continuations
-from holdfast.backbone.model import Backbone
 from holdfast.core.seeding import generator
+from holdfast.model.backbone import Backbone
+from holdfast.model.generation import sampling
+from holdfast.model.generation.sampling import Sampling, nucleus_sample, sample_continuations
 from tests.tiny import exact_backbone
 
 SETTINGS = Sampling(temperature=1.3, top_p=0.9, max_new_tokens=7)

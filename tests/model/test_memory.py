@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from holdfast.backbone.model import Backbone
 from holdfast.learning.config import RunConfig
 from holdfast.learning.learner import Learner, TaskData
 from holdfast.learning.progress import Progress
 from holdfast.learning.task import learn_task
+from holdfast.model.backbone import Backbone
 from tests.tiny import byte_tokenizer, flat, short_sequences, tiny_llama
 
 ITEMS, SAMPLES, NEW_TOKENS, WIDTH, RANK = 4, 4, 6, 64, 1

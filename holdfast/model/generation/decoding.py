@@ -17,8 +17,8 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from holdfast.backbone.model import Backbone
-from holdfast.backbone.sequences import batches_by_length, pad_right
+from holdfast.model.backbone import Backbone
+from holdfast.model.sequences import batches_by_length, pad_right
 
 logger = logging.getLogger(__name__)
 

@@ -27,11 +27,11 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from holdfast import RunConfig, Trajectory
-from holdfast.backbone import load as load_module
-from holdfast.backbone.load import load_backbone, load_tokenizer
-from holdfast.backbone.model import Backbone
 from holdfast.core import processes
 from holdfast.core.errors import HoldfastError
+from holdfast.model import hardware
+from holdfast.model.backbone import Backbone
+from holdfast.model.load import load_backbone, load_tokenizer
 from tests.refused import line_of
 from tests.tiny import byte_tokenizer, drawn, save_tiny_mixture, tiny_llama
 
@@ -144,7 +144,7 @@ UNREACHABLE = {
 LOADING = """
 import sys, time
 from huggingface_hub import is_offline_mode
-from holdfast.backbone.load import load_tokenizer
+from holdfast.model.load import load_tokenizer
 from holdfast.core.errors import HoldfastError
 for name in sys.argv[1:]:
     began = time.monotonic()
@@ -202,7 +202,7 @@ def test_processes_that_share_a_run_have_a_gpu_each(monkeypatch: pytest.MonkeyPa
         group = None if place is None else processes._Group(2 + place, 4, None)
         monkeypatch.setattr(processes, "_group", group)
         monkeypatch.setenv("LOCAL_RANK", str(place))
-        return load_module.device_of(Backbone.Config(device=name))
+        return hardware.device_of(Backbone.Config(device=name))
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
@@ -309,10 +309,10 @@ def test_a_pipe_in_place_of_a_file_is_refused_at_once(name: str, saved: Path) ->
 
 @pytest.mark.parametrize(("time", "fastest"), [(0.5, "bfloat16"), (1.2, "float32"), (9, "float32")])
 def test_the_fastest_is_chosen_by_a_probe(time, fastest, monkeypatch) -> None:
-    monkeypatch.setattr(load_module, "bfloat16_time", lambda: time)
+    monkeypatch.setattr(hardware, "bfloat16_time", lambda: time)
     for given, wanted in (("fastest", fastest), ("auto", "float32"), ("bfloat16", "bfloat16")):
         config = Backbone.Config(precision=given, device="cpu")  # type: ignore[arg-type]
-        assert load_module.resolved_precision(config) == wanted
+        assert hardware.resolved_precision(config) == wanted
 
 
 @pytest.mark.parametrize(
@@ -326,7 +326,7 @@ def test_the_fastest_is_chosen_by_a_probe(time, fastest, monkeypatch) -> None:
 )
 def test_attention_is_plain_on_a_cpu_in_half_precision(given, precision, device, wanted) -> None:
     config = Backbone.Config(attention=given)
-    assert load_module.resolved_attention(config, precision, device) == wanted
+    assert hardware.resolved_attention(config, precision, device) == wanted
 
 
 def test_the_probe_times_both_precisions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,10 +338,10 @@ def test_the_probe_times_both_precisions(monkeypatch: pytest.MonkeyPatch) -> Non
         return clock(states, weight)
 
     monkeypatch.setattr(torch.nn.functional, "linear", product)
-    monkeypatch.setattr(load_module.time, "perf_counter", lambda: now[0])
-    load_module.bfloat16_time.cache_clear()
-    assert load_module.bfloat16_time() == 3.0
-    load_module.bfloat16_time.cache_clear()
+    monkeypatch.setattr(hardware.time, "perf_counter", lambda: now[0])
+    hardware.bfloat16_time.cache_clear()
+    assert hardware.bfloat16_time() == 3.0
+    hardware.bfloat16_time.cache_clear()
 
 
 def test_a_run_goes_on_in_the_precision_that_it_began_in(
@@ -353,7 +353,7 @@ def test_a_run_goes_on_in_the_precision_that_it_began_in(
     values = {"backbone": backbone, "stream": stream, "lora": lora, "optim": {"epochs": 1}}
     config = RunConfig.of(values, ["evaluation.max_new_tokens=14"])
     for time, tasks in ((9.0, 1), (0.5, 2)):
-        monkeypatch.setattr(load_module, "bfloat16_time", lambda time=time: time)
+        monkeypatch.setattr(hardware, "bfloat16_time", lambda time=time: time)
         trajectory = Trajectory(config, tmp_path / "run")
         trajectory.advance(tasks)
         assert trajectory.config.backbone.precision == "float32"

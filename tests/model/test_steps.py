@@ -28,8 +28,8 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from holdfast.backbone.generation import decoding
-from holdfast.backbone.generation.decoding import (
+from holdfast.model.generation import decoding
+from holdfast.model.generation.decoding import (
     CachedSteps,
     UncachedSteps,
     bytes_per_token,

@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from holdfast.backbone.sequences import Batch, BatchShard
 from holdfast.core.processes import all_reduce_
+from holdfast.model.sequences import Batch, BatchShard
 
 TokenLoss = Callable[["TokenLogits"], Tensor]
 

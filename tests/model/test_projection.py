@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from holdfast.anchors.divergences import divergence
-from holdfast.backbone.model import Backbone
-from holdfast.backbone.projection import Projection, TokenLogits, token_cross_entropy
+from holdfast.model.backbone import Backbone
+from holdfast.model.projection import Projection, TokenLogits, token_cross_entropy
 from tests.tiny import exact_backbone
 
 N, WIDTH, VOCABULARY = 11, 16, 257

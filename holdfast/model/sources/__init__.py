@@ -1,0 +1,1 @@
+"""Where models come from: the cache, the package index, GGUF files, the Hugging Face hub."""
