@@ -84,6 +84,7 @@ class Endpoint:
         self._in_a_row = 0  # consecutive failed prompts
         self._has_answered = False
         self.batch = 4 * concurrency
+        self.is_chat = True
         self.name = self._served(model)
 
     def answer(

@@ -42,6 +42,11 @@ class BackboneModel:
         self.batch = _PROMPTS_AT_ONCE
         self._backbone = backbone
 
+    @property
+    def is_chat(self) -> bool:
+        """Whether its tokenizer has a chat template."""
+        return bool(self._backbone.tokenizer.chat_template)
+
     def answer(
         self, prompts: Sequence[Prompt], sampling: SamplingParameters
     ) -> Iterator[tuple[int, Answer]]:
@@ -70,7 +75,7 @@ class BackboneModel:
         if prompt.system is None:
             return self._backbone.tokenize(prompt.text)
         tokenizer = self._backbone.tokenizer
-        if not tokenizer.chat_template:
+        if not self.is_chat:
             raise HoldfastError(
                 f"{self.name}: its tokenizer has no chat template, which a prompt with a system "
                 "message needs; choose a model that is trained to follow instructions"

@@ -6,7 +6,7 @@ import re
 
 from holdfast.builders.documents import Passage
 
-VERSION = 6  # of the prompts and of the parsing of replies
+VERSION = 7  # of the prompts and of the parsing of replies
 _ASKED = 5  # most pairs of a passage, in Writing
 _ANSWERS = 3  # most answers of a sentence, in Completing
 _WRITER = (
@@ -42,8 +42,7 @@ _PAIR = re.compile(
 )
 _ASKED_FOR = re.compile(r"^what is the answer to th(?:e|is) question\s*[:?\"“'‘]\W*", re.I)
 # Words that name something, after a question's first word.
-_NAME_OR_NUMBER = re.compile(r"(?<!^)\b(?:[^\W\d_a-z]\w+|\d+)\b")
-_LONG_WORD = re.compile(r"(?<!^)\b[^\W\d_]{6,}\b")
+NAME_OR_NUMBER = re.compile(r"(?<!^)\b(?:[^\W\d_a-z]\w+|\d+)\b")
 # Possible answers in a sentence: names, and numbers with what they count.
 _NAME = r"[A-Z][\w'’-]+(?:\s+(?:(?:of|the|de|von|van)\s+)*[A-Z][\w'’-]+)*"
 _NUMBER = (
@@ -63,14 +62,12 @@ _STANDS_FOR = re.compile(
 class Writing:
     """For a model that follows instructions: it writes the pairs of a passage, in a chat.
 
-    at_once: passages that are asked about, then stored, together; longest: most tokens of a reply;
-    naming: a question needs a match of one of these that is also in the text.
+    at_once: passages that are asked about, then stored, together; longest: most tokens of a reply.
     """
 
     at_once = 8  # one prompt each; an endpoint answers several at a time
     longest = 60 * _ASKED
     stop: tuple[str, ...] = ()
-    naming: tuple[re.Pattern[str], ...] = (_NAME_OR_NUMBER, _LONG_WORD)
 
     def prompts(self, passage: Passage) -> list[tuple[str, str | None]]:
         """The prompts for a passage: (text, system message of a chat or None)."""
@@ -96,7 +93,6 @@ class Completing:
     at_once = 1  # its twenty or so prompts keep a processor busy
     longest = 40
     stop: tuple[str, ...] = ("\n",)
-    naming: tuple[re.Pattern[str], ...] = (_NAME_OR_NUMBER,)
 
     def prompts(self, passage: Passage) -> list[tuple[str, str | None]]:
         return [

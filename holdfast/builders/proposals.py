@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from holdfast.builders.documents import Passage
-from holdfast.builders.prompting import VERSION, PromptForm
+from holdfast.builders.prompting import NAME_OR_NUMBER, VERSION, PromptForm
 from holdfast.builders.text_model import Failure, Prompt, SamplingParameters, TextModel
 from holdfast.core.config import sha256_of
 from holdfast.core.errors import HoldfastError
@@ -126,7 +126,7 @@ class Proposer:
             if isinstance(reply, Failure):
                 refusals.setdefault(place, reply)
                 reply = ""
-            proposal = judged(passages[place], question, answer, reply, self._form.naming)
+            proposal = judged(passages[place], question, answer, reply)
             proposals[place].append(proposal)
         return [(row, refusals.get(place)) for place, row in enumerate(proposals)]
 
@@ -169,17 +169,11 @@ class Proposer:
             ) from error
 
 
-def judged(
-    passage: Passage,
-    question: str,
-    answer: str,
-    reply: str,
-    naming: Sequence[re.Pattern[str]],
-) -> Proposal:
+def judged(passage: Passage, question: str, answer: str, reply: str) -> Proposal:
     """Check a pair against its passage, and the model's reply when asked the question."""
     sentence = _behind(passage, question, answer)
     agrees = says(reply, [answer])
-    reason, check = _complaint(passage, question, answer, naming), None
+    reason, check = _complaint(passage, question, answer), None
     if not reason:
         if says(sentence, [answer]):
             check = IN_SENTENCE
@@ -209,9 +203,7 @@ def _behind(passage: Passage, question: str, answer: str) -> str:
     )
 
 
-def _complaint(
-    passage: Passage, question: str, answer: str, naming: Sequence[re.Pattern[str]]
-) -> str:
+def _complaint(passage: Passage, question: str, answer: str) -> str:
     """What is wrong with a pair's question; empty if nothing is."""
     if not question.endswith("?"):
         return "it is no question"
@@ -219,8 +211,8 @@ def _complaint(
         return "it asks about the text itself"
     if says(question, [answer]):
         return "the question has its answer"
-    names = (name for pattern in naming for name in pattern.findall(question))
-    if not any(says(passage.text, [name]) for name in names):
+    # By a capital or a number: a writer of 1.5 billion parameters asks of "the court", too.
+    if not any(says(passage.text, [name]) for name in NAME_OR_NUMBER.findall(question)):
         return "the question names nothing of the text"
     return ""
 

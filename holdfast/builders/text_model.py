@@ -55,6 +55,11 @@ class TextModel(Protocol):
     name: str
     batch: int
 
+    @property
+    def is_chat(self) -> bool:
+        """Whether it takes prompts with a system message."""
+        ...
+
     def answer(
         self, prompts: Sequence[Prompt], sampling: SamplingParameters
     ) -> Iterator[tuple[int, Answer]]:

@@ -334,7 +334,6 @@ def _proposed_facts(memory: Memory, source: str, writer: str | None) -> Proposed
     """What a model proposes, beside what is on file; kept in the cache, so a call continues."""
     with loading():
         from holdfast.builders.documents import passages as read_passages
-        from holdfast.builders.endpoint import Endpoint
         from holdfast.builders.load import text_model
         from holdfast.builders.prompting import Completing, PromptForm, Writing
         from holdfast.builders.proposals import Proposer
@@ -346,7 +345,8 @@ def _proposed_facts(memory: Memory, source: str, writer: str | None) -> Proposed
     with loading(f"loading {writer or memory.model}"):
         name = writer if writer is not None else str(fetch(memory.model))
         model = text_model(name, precision="fastest")
-    form: PromptForm = Writing() if isinstance(model, Endpoint) else Completing()
+    # A memory's own model may be too small to follow instructions.
+    form: PromptForm = Writing() if writer is not None and model.is_chat else Completing()
     with counting("reading", at_once=True) as report:
         proposer = Proposer(model, form, cache_directory() / PROPOSALS, memory.seed)
         proposed = proposer.propose(passages, report)

@@ -77,12 +77,36 @@ def test_pairs_in_a_reply() -> None:
 @pytest.mark.parametrize(
     ("question", "answer", "reply", "check", "reason"),
     [
-        ("Who built the lighthouse?", "Tamsin Oake", "Tamsin Oake", IN_SENTENCE, ""),
-        ("Who built the lighthouse?", "tamsin oake", "by Tamsin Oake.", IN_SENTENCE, ""),
-        ("Who built the lighthouse?", "1874", "Tamsin Oake", None, "gives another answer"),
-        ("Who built the lighthouse?", "Tamsin Oake", "", None, "gives another answer"),
-        ("Is the lighthouse of the last century?", "no", "No.", FOLLOWS, ""),
-        ("Is the lighthouse of the last century?", "no", "yes", None, "is not in the text"),
+        ("Who built the lighthouse at Cape Orrin?", "Tamsin Oake", "Tamsin Oake", IN_SENTENCE, ""),
+        (
+            "Who built the lighthouse at Cape Orrin?",
+            "tamsin oake",
+            "by Tamsin Oake.",
+            IN_SENTENCE,
+            "",
+        ),
+        (
+            "Who built the lighthouse at Cape Orrin?",
+            "1874",
+            "Tamsin Oake",
+            None,
+            "gives another answer",
+        ),
+        (
+            "Who built the lighthouse at Cape Orrin?",
+            "Tamsin Oake",
+            "",
+            None,
+            "gives another answer",
+        ),
+        ("Is the lighthouse at Cape Orrin of the last century?", "no", "No.", FOLLOWS, ""),
+        (
+            "Is the lighthouse at Cape Orrin of the last century?",
+            "no",
+            "yes",
+            None,
+            "is not in the text",
+        ),
         ("Who built the lighthouse", "Tamsin Oake", "Tamsin Oake", None, "is no question"),
         ("What is the answer to the question who built it?", "Oake", "Oake", None, "text itself"),
         ("Who is named in the text?", "Tamsin Oake", "Tamsin Oake", None, "the text itself"),
@@ -93,25 +117,24 @@ def test_pairs_in_a_reply() -> None:
 def test_what_counts(
     question: str, answer: str, reply: str, check: str | None, reason: str
 ) -> None:
-    proposal = judged(LAMP, question, answer, reply, Writing.naming)
+    proposal = judged(LAMP, question, answer, reply)
     assert proposal.check == check and reason in proposal.reason
     assert (proposal.question, proposal.answer, proposal.source) == (question, answer, "notes.md")
 
 
-def test_a_model_that_only_completes_has_to_name_something() -> None:
-    """By a capital or a number; one that follows instructions may say it in any long word."""
+def test_a_question_has_to_name_something() -> None:
+    """By a capital or a number."""
     asked = ("Who built the lighthouse?", "Tamsin Oake", "Tamsin Oake")
-    assert judged(LAMP, *asked, Writing.naming).check == IN_SENTENCE
-    assert "names nothing" in judged(LAMP, *asked, Completing.naming).reason
+    assert "names nothing" in judged(LAMP, *asked).reason
     for question in ("Who built the lighthouse at Cape Orrin?", "Who built it in 1874?"):
-        assert judged(LAMP, question, *asked[1:], Completing.naming).check == IN_SENTENCE
+        assert judged(LAMP, question, *asked[1:]).check == IN_SENTENCE
 
 
 def test_the_sentence_behind_an_answer() -> None:
     twice = Passage("a", ("Oake", "Oake lived in Ulm.", "The lighthouse was built by Oake."))
-    built = judged(twice, "Who built the lighthouse?", "Oake", "Oake", Writing.naming)
+    built = judged(twice, "Who built the lighthouse?", "Oake", "Oake")
     assert built.sentence == twice.sentences[2]
-    assert judged(LAMP, "Is it old?", "yes", "yes", Writing.naming).sentence == LAMP.text
+    assert judged(LAMP, "Is it old?", "yes", "yes").sentence == LAMP.text
 
 
 def test_pairs_of_a_model_that_writes_them(tmp_path: Path) -> None:
@@ -183,8 +206,9 @@ def test_a_pair_that_could_not_be_checked_is_asked_again_next_time(tmp_path: Pat
 def test_a_question_counts_once(tmp_path: Path) -> None:
     model = Model(
         lambda prompt: (
-            "Q: Who built the lighthouse?\nA: Tamsin Oake\nQ: who built the lighthouse?\nA: Oake\n"
-            "Q: Who built the lighthouse?\nA: tamsin oake"
+            "Q: Who built the lighthouse at Cape Orrin?\nA: Tamsin Oake\n"
+            "Q: who built the lighthouse at Cape Orrin?\nA: Oake\n"
+            "Q: Who built the lighthouse at Cape Orrin?\nA: tamsin oake"
             if prompt.name.startswith("propose")
             else "Tamsin Oake"
         )

@@ -6,13 +6,14 @@ import csv
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from holdfast.builders import proposals
+from holdfast.builders import load, proposals
 from holdfast.builders.documents import Passage
-from holdfast.builders.prompting import Completing
+from holdfast.builders.prompting import Completing, Writing
 from holdfast.builders.proposals import IN_SENTENCE, Proposal
 from holdfast.cli import learn as command
 from holdfast.core.reporting import NoteReport
@@ -104,8 +105,10 @@ def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A document, and a proposer that finds the pairs of PROPOSALS in it."""
 
     class Stand:
+        form: Any = None
+
         def __init__(self, model: Any, form: Any, folder: Path, seed: int) -> None:
-            assert isinstance(form, Completing)
+            Stand.form = form
 
         def propose(self, passages: Sequence[Passage], report: NoteReport) -> list[Proposal]:
             assert [passage.text for passage in passages] == [SENTENCE]
@@ -129,6 +132,21 @@ def test_read_then_learn(holdfast: Holdfast, copied: Copied, notes: Path, tmp_pa
     assert holdfast("learn", directory, table).status == 0
     learned = {item.question: item.answer for item in Memory(directory).facts}
     assert learned[WEDNESDAY[0][0]] == WEDNESDAY[0][1] and learned[MONDAY[2][0]] == "Quill"
+
+
+def test_a_named_writer_is_asked_in_a_chat_if_it_takes_part_in_one(
+    holdfast: Holdfast, copied: Copied, notes: Path, tmp_path: Path, monkeypatch
+) -> None:
+    """The memory's own model, which has a template too, may be too small for that."""
+    directory, table = copied(), tmp_path / "facts.csv"
+    cases = ((None, True, Completing), ("w", True, Writing), ("w", False, Completing))
+    for writer, is_chat, form in cases:
+        table.unlink(missing_ok=True)
+        model = SimpleNamespace(is_chat=is_chat)
+        monkeypatch.setattr(load, "text_model", lambda *_, model=model, **__: model)
+        named = ("--writer", writer) if writer else ()
+        assert holdfast("learn", directory, notes, "--review", table, *named).status == 0
+        assert isinstance(cast(Any, proposals.Proposer).form, form)
 
 
 def test_learn_at_once(holdfast: Holdfast, place: Path, notes: Path) -> None:
