@@ -44,8 +44,9 @@ def plan(
 ) -> Plan:
     """Add the tasks of ``facts`` to the batches on file.
 
-    batches: those on file; learned: how many of them are learned, from the first; again: facts
-    to learn once more, all of them if ``facts`` is None, else those that it contains.
+    batches: those on file; learned: how many of them are learned, from the first; again: learned
+    facts to learn once more, all of them if ``facts`` is None, else those that it contains; not
+    one whose correction waits.
 
     Any other fact that the memory already has is left out. A new answer to a question corrects the
     old one; the question's other wordings are learned with it, as are those of a fact that is
@@ -59,7 +60,7 @@ def plan(
     repeated: list[Item] = []
     corrected: list[Correction] = []
     notices: list[str] = []
-    given = _given(facts, again)
+    given = _given(facts, [item for item in again if answers.get(fact_key(item)) == item])
     asked = {fact_key(item): item for task in given for item in task.items if not is_wording(item)}
     for position, task in enumerate(given, start=1):
         fresh: dict[str, Item] = {}

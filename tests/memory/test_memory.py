@@ -152,6 +152,16 @@ def test_what_was_missed_is_learned_again(memory: Memory, monkeypatch: pytest.Mo
     assert contents_of(memory.directory) == before
 
 
+def test_learning_again_keeps_a_correction_that_waits(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question = MONDAY[0][0]
+    monkeypatch.setattr(memory, "missed", lambda: memory.learned[:1])
+    memory.write_facts([(question, "Orsa")])
+    memory.learn(again=True)
+    assert memory.ask(question) == "Orsa" and memory.horizon == 3
+
+
 def test_a_model_in_a_directory_is_found_from_anywhere(
     chat_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
