@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed
 WORKERS ?= 3
 LOWEST := .venv-lowest
 # Those that need no optional library but bitsandbytes.
-CORE_TESTS := $(addprefix tests/,allocation anchors backbone conformance evaluation learning model results trajectory)
+CORE_TESTS := $(addprefix tests/,allocation anchors conformance evaluation learning model results trajectory)
 PYTEST_ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 SPHINX_ARGS ?=
