@@ -95,7 +95,7 @@ nitpick_ignore_regex = [
     ),
     ("py:class", r"(?!holdfast\.).*"),  # of other libraries
     # Inside the engine and the integrations; settings.
-    ("py:class", r"holdfast\.(backbone|learning|model|integrations)\..*|.*\.Config"),
+    ("py:class", r"holdfast\.(learning|model|integrations)\..*|.*\.Config"),
     ("py:class", r"holdfast\.analysis\.tables\.Table"),  # for studies of the repository
 ]
 python_use_unqualified_type_names = True

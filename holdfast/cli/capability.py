@@ -23,7 +23,7 @@ def capability(
         list[str],
         Argument(
             metavar="DIR|MODEL...",
-            help="Trajectories, or one backbone: embedded, a hub name or a directory.",
+            help="Trajectories, or one backbone: embedded, a hub name, a directory, a .gguf file.",
         ),
     ],
     tasks: Annotated[

@@ -40,10 +40,10 @@ def made_ready(name: str) -> Path:
 
 
 def fetch_backbone(name: str) -> None:
-    """Fetch a backbone that has a short name, with bars; loading it would fetch it silently."""
-    from holdfast.model.sources.fetch import has_short_name
+    """Fetch a backbone that is not a directory or the hub's, with bars; loading it is silent."""
+    from holdfast.model.sources.fetch import is_made_ready
 
-    if has_short_name(name):
+    if is_made_ready(name):
         made_ready(name)
 
 

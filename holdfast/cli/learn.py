@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from holdfast.cli.fetch import fetch_bars, opened_memory
+from holdfast.cli.fetch import fetch_backbone, fetch_bars, opened_memory
 from holdfast.cli.printing import json_line
 from holdfast.cli.progress import WorkBars, counting, loading
 from holdfast.cli.verbs import TEXTS, MemoryPath
@@ -18,6 +18,7 @@ from holdfast.core.errors import HoldfastError, InUseError
 from holdfast.memory.record import is_memory, read_record, require_memory
 
 if TYPE_CHECKING:
+    from holdfast.builders.text_model import TextModel
     from holdfast.memory.documents import Proposed
     from holdfast.memory.memory import Memory
     from holdfast.streams import Stream
@@ -66,8 +67,8 @@ def learn(
     writer: Annotated[
         str | None,
         Option(
-            help="Who writes them: the URL of an OpenAI-compatible endpoint, a hub name or a "
-            "model's directory; rules for common English forms if unsaid. Of a document it "
+            help="Who writes them: the URL of an OpenAI-compatible endpoint, a hub name, a model's "
+            "directory or .gguf file; rules for common English forms if unsaid. Of a document it "
             "proposes the facts; the memory's own model if unsaid."
         ),
     ] = None,
@@ -214,12 +215,20 @@ def _worded(memory: Memory, facts: Stream, count: int, writer: str | None) -> St
         return memory.worded(facts, count)
     if not count:
         raise HoldfastError("--writer writes other wordings; say how many with --paraphrases N")
-    from holdfast.builders.load import text_model
     from holdfast.builders.paraphrases import ModelParaphraser
 
-    paraphraser = ModelParaphraser(text_model(writer, precision="fastest"), memory.seed)
+    paraphraser = ModelParaphraser(_writing_model(writer), memory.seed)
     with counting("other wordings") as report:
         return memory.worded(facts, count, paraphraser, report)
+
+
+def _writing_model(name: str, shown: str | None = None) -> TextModel:
+    """The model that writes, of this name. shown: another name of it, for the screen."""
+    from holdfast.builders.load import text_model
+
+    fetch_backbone(name)
+    with loading(f"loading {shown or name}"):
+        return text_model(name, precision="fastest")
 
 
 def _file_facts(memory: Memory, facts: Stream | None, *, again: bool, as_json: bool) -> None:
@@ -334,7 +343,6 @@ def _proposed_facts(memory: Memory, source: str, writer: str | None) -> Proposed
     """What a model proposes, beside what is on file; kept in the cache, so a call continues."""
     with loading():
         from holdfast.builders.documents import passages as read_passages
-        from holdfast.builders.load import text_model
         from holdfast.builders.prompting import Completing, PromptForm, Writing
         from holdfast.builders.proposals import Proposer
         from holdfast.memory.documents import PROPOSALS, sorted_out
@@ -342,9 +350,8 @@ def _proposed_facts(memory: Memory, source: str, writer: str | None) -> Proposed
         from holdfast.model.sources.fetch import fetch
 
     passages = read_passages(Path(source), _say_left_out)
-    with loading(f"loading {writer or memory.model}"):
-        name = writer if writer is not None else str(fetch(memory.model))
-        model = text_model(name, precision="fastest")
+    name = writer if writer is not None else str(fetch(memory.model))
+    model = _writing_model(name, writer or memory.model)
     # A memory's own model may be too small to follow instructions.
     form: PromptForm = Writing() if writer is not None and model.is_chat else Completing()
     with counting("reading", at_once=True) as report:

@@ -177,9 +177,9 @@ class RunConfig(Config):
     def _makes_sense(self) -> RunConfig:
         # Settings of a plug-in that the method lacks have no effect, as those of a built-in: a
         # suite gives all its methods the same ones.
-        anchors, rules = anchor_kinds(), known_allocations()
+        anchors, rules, added = anchor_kinds(), known_allocations(), plugged_in()
         for name in self.plugins:
-            if name not in anchors and name not in rules:
+            if name not in added:  # a section of Holdfast's own there would be ignored
                 raise ValueError(f"plugins.{name}: there is no such plug-in; remove it")
             self._plugged(name, anchors.get(name) or rules[name])
         truncates = self.replay.loss == "cross_entropy" and self.replay.vocabulary is not None

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.capability.problems import Problem, Sample
-from holdfast.capability.run import Model, measure, questions, spread
+from holdfast.capability.run import Model, measure, questions, score_of, spread
 from holdfast.core.errors import HoldfastError
 from holdfast.results.capability import read_boundary
 
@@ -35,6 +35,7 @@ class Sums:
             raise HoldfastError("sums: this model has no fingers; choose another")
 
     def answer(self, backbone, items, stored, answered):
+        assert not stored.exists()
         for done, item in enumerate(items):
             if done == self.dies_after:
                 raise KeyboardInterrupt
@@ -132,6 +133,22 @@ def test_a_damaged_line_is_named(tmp_path):
     path.write_text(f'{first}\n{{"id": 1}}\n{third}\n')
     with pytest.raises(HoldfastError, match=r"sums\.samples\.jsonl line 2"):
         ask(tmp_path, Sums())
+
+
+def test_answers_without_settings_are_not_believed(tmp_path):
+    ask(tmp_path, Sums())
+    (tmp_path / "sums.json").unlink()
+    (tmp_path / "sums.answers.jsonl").write_text('["of another model", "5"]\n')
+    again = Sums()
+    ask(tmp_path, again)
+    assert len(again.asked) == 6
+    assert len((tmp_path / "sums.samples.jsonl").read_text().splitlines()) == 6
+
+
+def test_an_empty_output_is_not_answered():
+    said = (("", None), ("perhaps", None), ("", "B"))
+    score = score_of([Sample("1", "", "?", *each, "B", each[1] == "B") for each in said])
+    assert (score.items, score.answered, score.extracted, score.failed) == (3, 2, 1, 2)
 
 
 def test_a_limit_is_spread_over_the_groups_and_keeps_the_order():

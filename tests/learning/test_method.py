@@ -154,6 +154,8 @@ def test_an_anchor_of_this_process_is_as_one_of_a_package() -> None:
     assert idle.numbers() == RunConfig.of({"method": "merge"}).numbers()
     with pytest.raises(HoldfastError, match=r"unknown key power"):
         RunConfig.of({"method": "merge", "held": {"power": 1}})
+    with pytest.raises(HoldfastError, match=r"plugins\.si: there is no such plug-in"):
+        RunConfig.of({"method": "si", "plugins": {"si": {"strength": 1.0}}})
     again = type("Held", (Held,), {})  # the cell run again
     register("held", again)
     assert type(*RunConfig.of(values).anchors()) is again

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import RunConfig, Trajectory, recipe
+from holdfast.cli.fetch import fetch_backbone
 from holdfast.core.errors import HoldfastError
 from holdfast.learning import teacher
 from holdfast.learning.learner import Learner
@@ -54,12 +55,14 @@ def test_a_short_name_is_fetched_and_loaded(entry, tmp_path, monkeypatch) -> Non
         load("tiny", revision="main")
 
 
-def test_a_file_is_converted_and_loaded(cache, tmp_path, monkeypatch) -> None:
+def test_a_file_is_converted_and_loaded(cache, tmp_path, capsys) -> None:
     gguf = write_gguf(tmp_path / "tiny.gguf")
     stream = stream_of(small())
     config = small(f"backbone.name={gguf}")
     unchecked = check_without_weights(config, stream)
     assert unchecked == f"{gguf} is not here; `holdfast fetch {gguf}` makes it ready"
+    fetch_backbone(str(gguf))
+    assert "converting" in capsys.readouterr().err  # which may take minutes
     assert load(str(gguf)).fingerprint == load(str(fetch(gguf))).fingerprint
     assert check_without_weights(config, stream) is None
     with pytest.raises(HoldfastError, match=r"^backbone\.revision = main: the model .*gguf has no"):

@@ -10,6 +10,8 @@ lm_eval run --model hf --model_args pretrained=...,add_bos_token=False \
   --include_path "$(python -c 'from holdfast.capability import harness; print(harness.FOLDER)')" \
   --tasks holdfast_gsm8k,holdfast_math,holdfast_mgsm --metadata '{"data_root": "..."}'
 ```
+
+A context of 512 tokens or fewer needs ``--gen_kwargs max_gen_toks=256``, say.
 """
 
 from __future__ import annotations
