@@ -34,7 +34,7 @@ from holdfast.learning.method import (
 from holdfast.model.backbone import Backbone
 from holdfast.model.generation.sampling import Sampling
 from holdfast.model.kronecker import CurvatureConfig
-from holdfast.model.lora import LoraSettings
+from holdfast.model.layers import LoraSettings
 from holdfast.streams import StreamConfig, Template
 from holdfast.streams.load import SIZE_AND_SEED, is_generated
 

@@ -15,8 +15,8 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.processes import rank
 from holdfast.core.seeding import derive
 from holdfast.model.checkpointing import checkpoint_blocks
-from holdfast.model.layers import context_of
-from holdfast.model.lora import LoraSettings, LoraWorkspace, with_lora
+from holdfast.model.layers import LoraSettings, context_of
+from holdfast.model.lora import LoraWorkspace, with_lora
 from holdfast.model.projection import ForwardPass
 from holdfast.model.seed_row import SeedRowEmbedding, set_input_row
 from holdfast.model.sequences import Batch

@@ -4,16 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
+from pydantic import Field, NonNegativeInt
 from torch import nn
 from transformers import DynamicCache
 from transformers.pytorch_utils import Conv1D
 
+from holdfast.core.config import Config
 from holdfast.core.errors import HoldfastError
 
-if TYPE_CHECKING:
-    from holdfast.model.lora import LoraSettings
+PAPER_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+class LoraSettings(Config):
+    """PEFT's LoRA layers, as in tab:implementation-hparams.
+
+    targets: the last parts of the names of the adapted maps. layers: the numbers of the adapted
+    layers, from 0; null adapts all. merge_precision: of the matrices to which updates are added;
+    ``model`` rounds every sum to the model's precision.
+    """
+
+    rank: int = Field(32, ge=1)  # r
+    alpha: float = Field(64.0, gt=0)  # alpha_LoRA; an update is scaled by rho = alpha / r
+    dropout: float = Field(0.05, ge=0, lt=1)
+    targets: tuple[str, ...] | Literal["all-linear"] = PAPER_TARGETS
+    layers: tuple[NonNegativeInt, ...] | None = Field(None, min_length=1)
+    merge_precision: Literal["float32", "model"] = "float32"
 
 
 def target_maps(model: Any, settings: LoraSettings) -> dict[str, Any]:

@@ -11,40 +11,21 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel, PeftType, get_peft_model
 from peft.tuners.lora import LoraLayer
-from pydantic import Field, NonNegativeInt
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from holdfast.core.config import Config
 from holdfast.core.errors import HoldfastError, reason_of
 from holdfast.core.seeding import generator
-from holdfast.model.layers import target_maps
+from holdfast.model.layers import PAPER_TARGETS, LoraSettings, target_maps
 
 logger = logging.getLogger(__name__)
 
 _PLAIN = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-PAPER_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-
-
-class LoraSettings(Config):
-    """PEFT's LoRA layers, as in tab:implementation-hparams.
-
-    targets: the last parts of the names of the adapted maps. layers: the numbers of the adapted
-    layers, from 0; null adapts all. merge_precision: of the matrices to which updates are added;
-    ``model`` rounds every sum to the model's precision.
-    """
-
-    rank: int = Field(32, ge=1)  # r
-    alpha: float = Field(64.0, gt=0)  # alpha_LoRA; an update is scaled by rho = alpha / r
-    dropout: float = Field(0.05, ge=0, lt=1)
-    targets: tuple[str, ...] | Literal["all-linear"] = PAPER_TARGETS
-    layers: tuple[NonNegativeInt, ...] | None = Field(None, min_length=1)
-    merge_precision: Literal["float32", "model"] = "float32"
 
 
 def with_lora(model: Any, settings: LoraSettings) -> PeftModel:

@@ -11,7 +11,8 @@ from torch import Tensor
 from holdfast.allocation.base import Closing, Opening, State
 from holdfast.allocation.olora import OLoRA
 from holdfast.allocation.osrm import SequentialOSRM, quiet_directions
-from holdfast.model.lora import LoraSettings, LoraWorkspace
+from holdfast.model.layers import LoraSettings
+from holdfast.model.lora import LoraWorkspace
 from reference import allocation
 from reference import osrm as plain
 from tests.tiny import draw_factors, exact_backbone

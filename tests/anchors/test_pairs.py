@@ -14,7 +14,7 @@ from holdfast.core.seeding import generator
 from holdfast.model import curvature as curvature_module
 from holdfast.model.curvature import CurvatureData, positions_of
 from holdfast.model.kronecker import CurvatureConfig, Positions
-from holdfast.model.lora import LoraSettings
+from holdfast.model.layers import LoraSettings
 from reference.curvature import one_sequence
 from tests.tiny import exact_backbone, normal, short_sequences
 

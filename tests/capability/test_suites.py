@@ -26,7 +26,7 @@ from holdfast.capability.run import Model, Question, measure, questions, stored_
 from holdfast.capability.suites import NEW_TOKENS, HarnessSuite
 from holdfast.core.errors import HoldfastError
 from holdfast.model.backbone import REPLAY_TOKEN, Backbone
-from holdfast.model.lora import LoraSettings
+from holdfast.model.layers import LoraSettings
 from tests.refused import line_of
 from tests.tiny import END, byte_tokenizer, draw_factors, exact_backbone, exact_gpt2, tiny_llama
 

@@ -23,7 +23,7 @@ from holdfast.model.backbone import Backbone
 from holdfast.model.checkpointing import checkpoint_blocks
 from holdfast.model.curvature import CurvatureData, curvature_of
 from holdfast.model.kronecker import CurvatureConfig, named_tensors
-from holdfast.model.lora import LoraSettings
+from holdfast.model.layers import LoraSettings
 from holdfast.model.sequences import Batch, collate
 from tests.exports.exported import configured, facts, family, saved
 from tests.tiny import (

@@ -24,7 +24,8 @@ from holdfast.model.kronecker import (
     mix,
     named_tensors,
 )
-from holdfast.model.lora import LoraSettings, LoraWorkspace
+from holdfast.model.layers import LoraSettings
+from holdfast.model.lora import LoraWorkspace
 from reference.curvature import kronecker_factors
 from tests.tiny import byte_tokenizer, exact_backbone, exact_gpt2, flat, short_sequences
 

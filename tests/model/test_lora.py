@@ -12,8 +12,8 @@ from transformers import MambaConfig, MambaForCausalLM
 from holdfast.core.errors import HoldfastError
 from holdfast.model.backbone import Backbone
 from holdfast.model.curvature import mean_inputs
-from holdfast.model.layers import target_maps
-from holdfast.model.lora import PAPER_TARGETS, LoraSettings, LoraWorkspace, with_lora
+from holdfast.model.layers import PAPER_TARGETS, LoraSettings, target_maps
+from holdfast.model.lora import LoraWorkspace, with_lora
 from holdfast.model.sequences import collate
 from tests.tiny import (
     draw_factors,

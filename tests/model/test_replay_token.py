@@ -9,8 +9,8 @@ import torch
 from transformers import LlamaForCausalLM
 
 from holdfast.model.backbone import REPLAY_TOKEN, Backbone
+from holdfast.model.layers import LoraSettings
 from holdfast.model.load import load_backbone
-from holdfast.model.lora import LoraSettings
 from tests.tiny import byte_tokenizer, exact_backbone, flat, tiny_gemma_of_images, tiny_llama
 
 TOKENS = 257
