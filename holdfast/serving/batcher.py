@@ -11,12 +11,13 @@ import asyncio
 import contextlib
 import logging
 from bisect import insort
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.core.errors import HoldfastError
+from holdfast.serving.answers import Answered, AskedQuestion, Event, Piece, Steps
 from holdfast.serving.refusal import RefusalError
 
 if TYPE_CHECKING:
@@ -26,53 +27,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 Value = TypeVar("Value")
 
-NOT_TAUGHT = "I was not taught that."
 LONGEST = 4000  # characters of a question; longer ones are refused before the model reads them
 WAITING = 256  # questions; one more is refused
-# Costs in tokens: bounds of a question's; the most that may wait, which is minutes of work; the
-# most of a step, which is about a second.
-_LEAST_COST, _MOST_COST = 16, 512
+# Costs in tokens: the most that may wait, which is minutes of work; the most of a step, which is
+# about a second.
 _WAITING_COST = 1 << 16
 _STEP_COST = 512
 _OVERTAKING = 0.05  # seconds by which each token of its cost sets a question back
 _LAST_STEP = 0.5  # seconds that the step in progress gets when the server ends
-
-
-@dataclass(frozen=True)
-class AskedQuestion:
-    """A question; most: tokens of an answer that the model writes; stops: it ends before them."""
-
-    text: str
-    most: int | None = None
-    stops: tuple[str, ...] = ()
-
-    @property
-    def cost(self) -> int:
-        """An upper estimate of the tokens to read: bytes, up to a memory's longest question."""
-        return max(_LEAST_COST, min(len(self.text.encode(errors="replace")), _MOST_COST))
-
-
-@dataclass(frozen=True)
-class Piece:
-    """New text of an answer that is being written; values: of the first, where that comes from."""
-
-    content: str
-    values: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Answered:
-    """A whole answer; values: what programs get to know of it; finish: length if it was cut."""
-
-    content: str
-    values: dict[str, Any]
-    question_tokens: int
-    answer_tokens: int
-    finish: str = "stop"
-
-
-Event = Piece | Answered | HoldfastError | RefusalError
-Steps = Generator[list[tuple[int, Event]], None, None]  # events with their question's number
 
 
 class PendingAnswer:

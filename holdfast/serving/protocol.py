@@ -16,7 +16,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from holdfast.core.errors import HoldfastError
-from holdfast.serving.batcher import Answered, AskedQuestion, PendingAnswer, Piece
+from holdfast.serving.answers import Answered, AskedQuestion, Piece
+from holdfast.serving.batcher import PendingAnswer
 
 MOST_PROMPTS = 64
 # Texts before which an answer stops: one, or a list of up to four, as for OpenAI's servers.

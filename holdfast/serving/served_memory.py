@@ -16,7 +16,7 @@ from holdfast.memory.answering import Answer
 from holdfast.memory.memory import Memory
 from holdfast.memory.telling import answer_values
 from holdfast.model.reading import Reading
-from holdfast.serving.batcher import NOT_TAUGHT, Answered, AskedQuestion, Event, Piece, Steps
+from holdfast.serving.answers import NOT_TAUGHT, Answered, AskedQuestion, Event, Piece, Steps
 from holdfast.serving.refusal import RefusalError, refusal_of
 
 

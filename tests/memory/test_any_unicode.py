@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from holdfast import HoldfastError, Memory
 from holdfast.memory.facts import stream_from
-from holdfast.serving.batcher import Answered, AskedQuestion
+from holdfast.serving.answers import Answered, AskedQuestion
 from holdfast.serving.served_memory import ServedMemory
 from holdfast.streams import Item
 from holdfast.streams.batches import FACTS_FILE

@@ -15,15 +15,8 @@ import pytest
 
 from holdfast.core.errors import HoldfastError
 from holdfast.serving import batcher as module
-from holdfast.serving.batcher import (
-    NOT_TAUGHT,
-    Answered,
-    AskedQuestion,
-    Batcher,
-    Piece,
-    Steps,
-    whole,
-)
+from holdfast.serving.answers import NOT_TAUGHT, Answered, AskedQuestion, Piece, Steps
+from holdfast.serving.batcher import Batcher, whole
 from holdfast.serving.refusal import RefusalError
 
 LONG = "x" * 400  # costs nearly a step

@@ -19,7 +19,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.files import lock_directory
 from holdfast.memory.forgetting import forget
 from holdfast.memory.memory import Memory
-from holdfast.serving.batcher import Answered, AskedQuestion
+from holdfast.serving.answers import Answered, AskedQuestion
 from holdfast.serving.refusal import RefusalError
 from holdfast.serving.served_memory import ServedMemory
 from holdfast.serving.teacher import Teacher

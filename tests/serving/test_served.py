@@ -22,7 +22,7 @@ import pytest
 
 from holdfast.memory.engine import LONGEST_ANSWER
 from holdfast.memory.memory import Memory
-from holdfast.serving.batcher import NOT_TAUGHT, Answered, AskedQuestion
+from holdfast.serving.answers import NOT_TAUGHT, Answered, AskedQuestion
 from holdfast.serving.served_memory import ServedMemory
 from tests.cli.conftest import refused
 from tests.serving.chat_memories import FACTS, UNTAUGHT, copied
