@@ -23,6 +23,7 @@ from holdfast.core.config import check_same
 from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.core.file_checks import refuse_links
 from holdfast.core.files import append, lock_directory
+from holdfast.core.reporting import NoteReport
 from holdfast.learning.recorded import Recorded
 from holdfast.model.backbone import Backbone
 from holdfast.model.load import load_backbone
@@ -39,10 +40,8 @@ from holdfast.results.capability import (
 # Each has a name, settings as JSON values, items, a check of the model before any writing, and
 # answers, a sample of each item.
 Suite: TypeAlias = HarnessSuite | Text
-# Called with (items done, items in all, a note).
-Progress = Callable[[int, int, str], None]
 # Suite name -> context manager of its progress bar.
-Showing = Callable[[str], AbstractContextManager[Progress]]
+Showing = Callable[[str], AbstractContextManager[NoteReport]]
 
 
 @dataclass(frozen=True)
@@ -181,7 +180,7 @@ def _finished(place: Path, question: Question, settings: Mapping[str, Any]) -> b
 
 
 def _answer(
-    place: Path, question: Question, settings: dict[str, Any], backbone: Any, progress: Progress
+    place: Path, question: Question, settings: dict[str, Any], backbone: Any, progress: NoteReport
 ) -> None:
     name = question.suite.name
     path, unsorted = (place / f"{name}.{kind}.jsonl" for kind in ("samples", "answers"))

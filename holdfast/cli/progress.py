@@ -6,7 +6,7 @@ import gc
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from rich.progress import Progress as Bars
 
 from holdfast.cli.printing import SafeConsole
 from holdfast.core.collecting import garbage_collection_paused
+from holdfast.core.reporting import NoteReport
 from holdfast.learning.progress import Clock, Pace, Progress, TaskLines, recalled
 from holdfast.results import RecallMatrix
 from holdfast.results.record import completed_in
@@ -96,7 +97,7 @@ def loading(label: str = "loading torch") -> Iterator[None]:
 @contextmanager
 def counting(
     label: str, clock: Clock = time.monotonic, *, at_once: bool = False
-) -> Iterator[Callable[[int, int, str], None]]:
+) -> Iterator[NoteReport]:
     """Yield a function (done, total, note) that draws a bar, or prints a line every few seconds.
 
     at_once: print the first line at once.
@@ -130,7 +131,7 @@ class WorkBars(ExitStack):
     """A progress bar on standard error for each piece of work that is reported."""
 
     _label: str | None = None
-    _draw: Callable[[int, int, str], None]
+    _draw: NoteReport
 
     def __call__(self, label: str, done: int, total: int) -> None:
         if label != self._label:

@@ -17,6 +17,7 @@ import torch
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import make_folder
+from holdfast.core.reporting import WorkReport
 from holdfast.memory.engine import Engine
 from holdfast.memory.gate import QuestionLook
 from holdfast.memory.lesson import Taught, learn_lesson
@@ -69,7 +70,7 @@ class LearnedBatch:
 
 
 def learn_batch(
-    engine: Engine, number: int, task: Task, seed: int, report: Callable[[str, int, int], None]
+    engine: Engine, number: int, task: Task, seed: int, report: WorkReport
 ) -> LearnedBatch:
     """Learn the facts of a task, each under its wordings.
 

@@ -19,6 +19,7 @@ from holdfast.core.files import read_json, write_json
 from holdfast.learning.config import RunConfig
 from holdfast.learning.method import parse_method
 from holdfast.learning.stream import stream_of
+from holdfast.model.sources.fetch import lasting_name
 from holdfast.results import final
 from holdfast.results.metrics import DECIMALS
 from holdfast.results.record import Description, is_described, task_seconds
@@ -164,6 +165,7 @@ class Search:
                 place = self.store / key
                 if key != cell.key and is_described(place):
                     values = cell.config.model_dump(mode="json")
+                    values["backbone"]["name"] = lasting_name(cell.config.backbone.name)
                     check_same(self.directory, "a study", Description.read(place).config, values)
 
     def run(

@@ -314,12 +314,15 @@ def test_candidates_that_learn_the_same_are_refused(search: Callable[..., Search
     assert '"si sd.strength=1" and "si sd.strength=3" learn the same' in line
 
 
-def test_a_directory_of_another_search_is_refused_and_left_alone(again, search):
+def test_a_directory_of_another_search_is_refused_and_left_alone(
+    again, search, backbone_directory, monkeypatch
+):
     before = outputs(again)
     executor = Inline()
     further = search(schedule={"horizons": [1, 2, 4], "survivors": ["half", 2]})
     assert "a study with other settings (schedule.horizons" in line_of(further.run, executor)
-    faster = search(overrides=["optim.lr=0.5"])
+    monkeypatch.chdir(backbone_directory.parent)  # the same model by another path
+    faster = search(overrides=["optim.lr=0.5", f"backbone.name={backbone_directory.name}"])
     assert "other settings (optim.lr: 0.03 -> 0.5); choose" in line_of(faster.run, executor)
     suite = lock_study(again.directory, {**again.settings(), "study": "suite"}, again.store)
     assert "holds a search, and this is a suite; choose another" in line_of(suite.__enter__)

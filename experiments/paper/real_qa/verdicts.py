@@ -11,7 +11,7 @@ could not be decided has ``error`` instead of ``completions`` and ``known``.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from holdfast.builders.text_model import Failure, SamplingParameters, TextModel
 from holdfast.core.errors import HoldfastError
 from holdfast.core.file_checks import regular, remove_unfinished, require_directory
 from holdfast.core.files import read_bytes, write_text_atomically
+from holdfast.core.reporting import CountReport
 from holdfast.streams.rows import lines_of
 
 Verdict = dict[str, Any]
@@ -70,7 +71,7 @@ class Verdicts:
         source: str,
         pool: Sequence[CandidateItem],
         needed: int,
-        tell: Callable[[int, int], None],
+        tell: CountReport,
     ) -> Judged:
         """Test a source's candidates, in order, until ``needed`` are unknown to the model.
 
