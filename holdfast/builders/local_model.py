@@ -80,22 +80,24 @@ class BackboneModel:
                 f"{self.name}: its tokenizer has no chat template, which a prompt with a system "
                 "message needs; choose a model that is trained to follow instructions"
             )
-        messages = [
-            {"role": "system", "content": prompt.system},
-            {"role": "user", "content": prompt.text},
-        ]
-        try:
-            # enable_thinking=False: no reasoning before the answer; other templates ignore it.
-            text = tokenizer.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
-            )
-        except (TemplateError, ValueError) as error:
-            reason = reason_of(error, 200)
-            raise HoldfastError(
-                f"{self.name}: its chat template does not take a system and a user message "
-                f"({reason}); choose another model"
-            ) from error
-        return self._backbone.tokenize(text)
+        system = {"role": "system", "content": prompt.system}
+        user = {"role": "user", "content": prompt.text}
+        # Some templates, such as Gemma 2's, know no system message.
+        whole = {"role": "user", "content": f"{prompt.system}\n\n{prompt.text}"}
+        for messages in ([system, user], [whole]):
+            try:
+                # enable_thinking=False: no reasoning before the answer; other templates ignore it.
+                text = tokenizer.apply_chat_template(
+                    messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
+                )
+            except (TemplateError, ValueError) as error:
+                failure = error
+            else:
+                return self._backbone.tokenize(text)
+        raise HoldfastError(
+            f"{self.name}: its chat template takes no user message ({reason_of(failure, 200)}); "
+            "choose another model"
+        ) from failure
 
     def _unfit(self, tokens: list[int], sampling: SamplingParameters) -> str | None:
         if not tokens:

@@ -291,6 +291,12 @@ def test_a_system_message_goes_through_the_chat_template(llama: Backbone) -> Non
     llama.tokenizer.chat_template = TEMPLATE
     raw = Prompt("one", "s>Be brief.\nu>Write it.\na>")
     assert answers(model, [chat], FREE) == answers(model, [raw], FREE)
+    refuses = (
+        "{% if messages[0].role == 'system' %}{{ raise_exception('no\nsystem role') }}{% endif %}"
+    )
+    llama.tokenizer.chat_template = refuses + TEMPLATE
+    raw = Prompt("one", "u>Be brief.\n\nWrite it.\na>")
+    assert answers(model, [chat], FREE) == answers(model, [raw], FREE)
     llama.tokenizer.chat_template = "{{ raise_exception('no\nsystem role') }}"
     with pytest.raises(HoldfastError, match=r"\(no system role\)"):
         list(model.answer([chat], FREE))
