@@ -21,6 +21,7 @@ from holdfast.memory.plan import Correction
 from holdfast.memory.record import (
     PROGRESS_FILE,
     LearnedLesson,
+    check_list,
     finish_forgetting,
     is_memory,
     list_of,
@@ -70,10 +71,14 @@ class LessonState:
 
 
 def lesson_states(directory: Path) -> list[LessonState]:
-    """The state of every lesson on file, in order; empty if there is no memory."""
+    """The state of every lesson on file, in order; empty if there is no memory.
+
+    Raises HoldfastError if the list of facts lacks a learned lesson.
+    """
     if not is_memory(directory):
         return []
     record, tasks, _ = read_memory(directory)
+    check_list(directory, tasks, record)
     lessons = record.lessons
     answers: dict[str, Item] = {}
     states = []

@@ -17,6 +17,7 @@ from holdfast.memory.detached import opened_log
 from holdfast.memory.engine import LONGEST_ANSWER, LONGEST_QUESTION
 from holdfast.memory.memory import Memory
 from holdfast.memory.record import PROGRESS_OF_ALL
+from holdfast.memory.states import lesson_states
 from tests.memory.memories import MONDAY, WEDNESDAY, Copied
 from tests.model.chat_models import chat_tokenizer, write_chat_model
 from tests.refused import line_of
@@ -178,8 +179,9 @@ def test_a_list_that_is_not_as_it_was_learned_is_named(place: Path) -> None:
             facts.unlink()
         else:
             facts.write_text("".join(damaged))
-        line = line_of(lambda: Memory(place))
-        assert str(facts) in line and words in line
+        for read in (Memory, lesson_states):
+            line = line_of(read, place)
+            assert str(facts) in line and words in line
 
 
 def test_a_damaged_lesson_is_named_or_harmless(place: Path) -> None:
