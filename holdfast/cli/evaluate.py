@@ -13,7 +13,7 @@ from holdfast.cli.learn import model_of
 from holdfast.cli.printing import json_line, print_table
 from holdfast.cli.progress import WorkBars, loading
 from holdfast.cli.verbs import Everyday, MemoryPath
-from holdfast.memory.record import is_memory, require_memory
+from holdfast.memory.record import require_memory
 
 if TYPE_CHECKING:
     from holdfast.memory.evaluation.result import MemoryEvaluation
@@ -90,10 +90,9 @@ def evaluate_edits(
         from holdfast.memory.evaluation.probes import everyday_questions
 
     edited, common = read_edits(edits, limit, seed), everyday_questions(everyday)
-    fresh = not is_memory(memory)
     opened = opened_memory(memory, model_of(memory, model), load=True)
-    # A killed command left all edits on file; learn those that are not learned yet.
-    if fresh or opened.horizon < len(opened.tasks):
+    # A killed command left none or all edits on file; learn those that are not learned yet.
+    if not opened.tasks or opened.horizon < len(opened.tasks):
         with WorkBars() as report:
             opened.learn(edited.stream(), report=report)
 

@@ -114,8 +114,12 @@ def test_the_command(
     assert values["finished"] and values["rows"]["efficacy"]["memory"] == 1.0
     killed = tmp_path / "killed"  # before it had learned what it put on file
     Memory(killed, str(chat_directory)).write_facts(MONDAY)
-    ended = holdfast(words[0], killed, *words[2:], "--json")
-    assert json.loads(ended.out)["rows"]["efficacy"]["memory"] == 1.0
+    begun = tmp_path / "begun"  # killed before anything was on file
+    Memory(begun, str(chat_directory)).write_facts(MONDAY)
+    (begun / "facts.jsonl").unlink()
+    for place in (killed, begun):
+        ended = holdfast(words[0], place, *words[2:], "--json")
+        assert json.loads(ended.out)["rows"]["efficacy"]["memory"] == 1.0
     refused(holdfast("evaluate-edits", tmp_path / "m", tmp_path / "no.json"), "no such file")
     (tmp_path / "more.json").write_text(json.dumps([{**cases[0], "src": "Who?"}]))
     refused(holdfast("evaluate-edits", tmp_path / "m", tmp_path / "more.json"), "has not learned")
