@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import HoldfastError, reason_of
+from holdfast.core.reporting import silent
 
 LONGEST = 900  # characters of a passage; only a single sentence may be longer
 _MARKDOWN = (".md", ".markdown")
@@ -52,25 +53,32 @@ def is_document(path: Path) -> bool:
     return path.suffix.lower() in SUFFIXES
 
 
-def passages(path: Path, left_out: Callable[[Path], None] = lambda _: None) -> list[Passage]:
+class UnreadableError(HoldfastError):
+    """A document that cannot be read, or is damaged."""
+
+
+def passages(path: Path, left_out: Callable[[str], None] = silent) -> list[Passage]:
     """The passages of a document, or of all documents in a folder, in order of their names.
 
-    left_out: called with each file of a folder that has no text, such as a PDF of pictures.
-    Raises HoldfastError if a file is missing, unreadable or damaged, if the library that reads it
-    is not installed, or if there is no text at all.
+    left_out: called with a line for each file of a folder that has no text, such as a PDF of
+    pictures, or is unreadable. Raises HoldfastError if a single document is missing or unreadable,
+    if the library that reads one is not installed, or if there is no text at all.
     """
-    is_folder = path.is_dir()
-    files = list(_inside(path)) if is_folder else [path]
-    pieces = {
-        file: list(_read(file, file.relative_to(path).as_posix() if is_folder else file.name))
-        for file in files
-    }
-    if not any(pieces.values()):
+    found: list[Passage] = []
+    if not path.is_dir():
+        found += _read(path, path.name)
+    for file in _inside(path):
+        try:
+            read = list(_read(file, file.relative_to(path).as_posix()))
+        except UnreadableError as error:
+            left_out(f"{error}; it is left out")
+            continue
+        found += read
+        if not read:
+            left_out(f"{file}: has no text, so it is left out; a scan needs OCR first")
+    if not found:
         raise HoldfastError(f"{path}: has no text; a scan needs OCR first")
-    for file in files:
-        if not pieces[file]:
-            left_out(file)
-    return list(chain.from_iterable(pieces.values()))
+    return found
 
 
 def _inside(folder: Path) -> Iterator[Path]:
@@ -96,9 +104,9 @@ def _read(file: Path, name: str) -> Iterator[Passage]:
             text = file.read_text(encoding="utf-8-sig")
             pages = [(name, _markdown(text) if suffix in _MARKDOWN else text)]
     except UnicodeDecodeError:
-        raise HoldfastError(f"{file}: is no UTF-8 text; save the file as UTF-8") from None
+        raise UnreadableError(f"{file}: is no UTF-8 text; save the file as UTF-8") from None
     except OSError as error:
-        raise HoldfastError(f"{file}: cannot be read ({error.strerror or error})") from error
+        raise UnreadableError(f"{file}: cannot be read ({error.strerror or error})") from error
     for source, text in pages:
         for sentences in _in_passages(text):
             yield Passage(source, sentences)
@@ -127,11 +135,11 @@ def _pdf(file: Path) -> list[str]:
     try:
         reader = PdfReader(file)
         if reader.is_encrypted and not reader.decrypt(""):
-            raise HoldfastError(f"{file}: is locked with a password; save it without one")
+            raise UnreadableError(f"{file}: is locked with a password; save it without one")
         texts = [page.extract_text() for page in reader.pages]
     except (PyPdfError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = reason_of(error, 100)
-        raise HoldfastError(f"{file}: is no readable PDF ({reason}); save it anew") from error
+        raise UnreadableError(f"{file}: is no readable PDF ({reason}); save it anew") from error
     # Lines break at the margin, perhaps within a hyphenated word, which is joined here.
     return [re.sub(r"(?<=\w)-\n(?=[a-z])", "", text) for text in texts]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -349,7 +350,7 @@ def _proposed_facts(memory: Memory, source: str, writer: str | None) -> Proposed
         from holdfast.model.sources.cache import cache_directory
         from holdfast.model.sources.fetch import fetch
 
-    passages = read_passages(Path(source), _say_left_out)
+    passages = read_passages(Path(source), partial(print, file=sys.stderr))
     name = writer if writer is not None else str(fetch(memory.model))
     model = _writing_model(name, writer or memory.model)
     # A memory's own model may be too small to follow instructions.
@@ -361,7 +362,3 @@ def _proposed_facts(memory: Memory, source: str, writer: str | None) -> Proposed
     facts = memory.facts
     with loading("comparing with what is on file"):
         return sorted_out(proposed, facts, len(passages), memory.taken_for)
-
-
-def _say_left_out(file: Path) -> None:
-    print(f"{file}: has no text, so it is left out; a scan needs OCR first", file=sys.stderr)

@@ -111,15 +111,20 @@ def test_a_folder_in_order_and_no_more_than_its_documents(tmp_path: Path) -> Non
     assert not is_document(tmp_path / ".hidden" / "nothing") and not is_document(Path("a.csv"))
 
 
-def test_a_file_of_a_folder_without_text_is_named_and_left_out(tmp_path: Path) -> None:
-    empty = written(tmp_path / "a.txt", "\n")
-    left_out: list[Path] = []
+def test_a_file_of_a_folder_without_text_or_damaged_is_named_and_left_out(tmp_path: Path) -> None:
+    written(tmp_path / "a.txt", "\n")
+    (tmp_path / "c.txt").write_bytes(b"\xff\xfe\x00")
+    left_out: list[str] = []
     with pytest.raises(HoldfastError, match=f"{tmp_path}: has no text"):
-        passages(tmp_path, left_out.append)
-    assert left_out == []
+        passages(tmp_path)
     written(tmp_path / "b.txt", "First it is.")
     assert [passage.text for passage in passages(tmp_path, left_out.append)] == ["First it is."]
-    assert left_out == [empty]
+    assert [line.partition(":")[0] for line in left_out] == [
+        f"{tmp_path}/a.txt",
+        f"{tmp_path}/c.txt",
+    ]
+    assert "has no text, so it is left out" in left_out[0]
+    assert left_out[1].endswith("is no UTF-8 text; save the file as UTF-8; it is left out")
 
 
 def test_long_texts_are_divided_between_sentences(tmp_path: Path) -> None:
