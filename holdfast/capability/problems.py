@@ -10,6 +10,7 @@ import ast
 import csv
 import json
 import re
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -164,13 +165,20 @@ def boxed(text: str) -> str | None:
 
     A box that does not close counts as none.
     """
-    from lm_eval.tasks.hendrycks_math.utils import last_boxed_only_string, remove_boxed
-
+    of_math = strings_of_math()
     try:
-        box = last_boxed_only_string(text)
-        return None if box is None else str(remove_boxed(box))
+        box = of_math.last_boxed_only_string(text)
+        return None if box is None else str(of_math.remove_boxed(box))
     except AssertionError:  # another command, such as \fbox or \boxedly
         return None
+
+
+def strings_of_math() -> Any:
+    """The harness's module that finds and compares MATH's answers."""
+    with warnings.catch_warnings():  # Python warns of its escapes when it first compiles it
+        warnings.simplefilter("ignore")
+        from lm_eval.tasks.hendrycks_math import utils
+    return utils
 
 
 def _mmlu_item(subject: str, number: int, row: Row) -> Problem:

@@ -24,7 +24,7 @@ from typing import Any
 
 import yaml
 
-from holdfast.capability.problems import Errors, Problem, boxed, problems
+from holdfast.capability.problems import Errors, Problem, boxed, problems, strings_of_math
 from holdfast.capability.prompts import few_shot
 from holdfast.streams.hf_dataset import library
 
@@ -89,6 +89,4 @@ def last_box(responses: Sequence[Sequence[str]], _: Any) -> list[list[str]]:
 
 def equivalent(row: Mapping[str, Any], answers: Sequence[str]) -> dict[str, float]:
     """Whether an answer equals the target, by MATH's own comparison of strings."""
-    from lm_eval.tasks.hendrycks_math.utils import is_equiv
-
-    return {"exact_match": float(is_equiv(answers[0], row["target"]))}
+    return {"exact_match": float(strings_of_math().is_equiv(answers[0], row["target"]))}
