@@ -35,7 +35,8 @@ class LessonSettings:
     of the adapter; lr: AdamW's; facts: most facts in a step; varied: the probability that a step
     takes another wording than the taught question; margin: a fact counts as learned if every answer
     token leads all others by this, in nats; steps: after so many passes a fact only fills up steps;
-    visits: fewest passes over a fact.
+    visits: fewest passes over a fact; long: an answer of so many tokens and more weighs by their
+    number, so that each token weighs as one of so many.
     """
 
     start: float = 0.53
@@ -47,6 +48,7 @@ class LessonSettings:
     margin: float = 3.0
     steps: int = 60
     visits: int = 8
+    long: int = 16
 
     @property
     def scale(self) -> float:
@@ -90,8 +92,11 @@ def learn_lesson(
             reader, taught, passes, settings
         ):
             readings = [_drawn(taught[place], settings, draw) for place in places]
-            logits = reader.answer_logits(readings, [taught[place].answer for place in places])
-            loss = logits.losses().mean()
+            answers = [taught[place].answer for place in places]
+            logits = reader.answer_logits(readings, answers)
+            losses = logits.losses()
+            weights = [max(1.0, len(answer) / settings.long) for answer in answers]
+            loss = (losses * losses.new_tensor(weights)).mean()
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(parameters, 1.0)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from holdfast.core.seeding import generator
 from holdfast.memory.lesson import (
     LessonSettings,
     Taught,
@@ -15,7 +16,7 @@ from holdfast.memory.lesson import (
     learn_lesson,
     shape_for,
 )
-from holdfast.model.adapter import adapted, attach, load_state
+from holdfast.model.adapter import adapted, attach, factors, load_state, reset
 from holdfast.model.chat import chat_form
 from holdfast.model.reading import PromptReader
 from tests.memory.memories import MONDAY
@@ -166,3 +167,31 @@ def test_the_gradient_of_a_step_is_clipped(
     monkeypatch.setattr(torch.optim.AdamW, "step", spied)
     learn_lesson(reader, taught(reader), replace(SETTINGS, steps=8), seed=0)
     assert max(norms) == pytest.approx(1, abs=1e-4)
+
+
+def test_a_long_answer_weighs_by_its_tokens(
+    reader: PromptReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = taught(reader, [("How is it cleaned?", "with vinegar, " * 4), ("Where is it?", "here")])
+    long, short = (len(fact.answer) for fact in facts)
+    assert long > 2 * SETTINGS.long and short < SETTINGS.long
+    found: list[torch.Tensor] = []
+
+    def clipped(parameters: list[torch.Tensor], most: float) -> None:
+        found.extend(
+            parameter.grad.clone() for parameter in parameters if parameter.grad is not None
+        )
+
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", clipped)
+    learn_lesson(reader, facts, replace(SETTINGS, steps=1, visits=1), seed=0)
+    with adapted(reader.model):
+        parameters = list(factors(reader.model).values())
+        reset(reader.model, generator(0, "lora_A"))
+        logits = reader.answer_logits(
+            [fact.readings[0] for fact in facts], [fact.answer for fact in facts]
+        )
+        of_long, of_short = logits.losses()
+        loss = (of_long * long / SETTINGS.long + of_short) / 2
+        expected = torch.autograd.grad(loss, parameters)
+    for gradient, wanted in zip(found, expected, strict=True):
+        torch.testing.assert_close(gradient, wanted, rtol=1e-4, atol=1e-7)
