@@ -348,11 +348,13 @@ def _cells(names: list[str], needed: set[str], shortest: int, row: Sequence[Any]
     if beyond:
         raise _nameless(beyond[0])
     record: dict[str, Any] = {}
-    for name, value in itertools.zip_longest(names, values[: len(names)]):
+    for place, (name, value) in enumerate(itertools.zip_longest(names, values[: len(names)])):
         if value is None or value == "":
             if name in needed:
                 record[name] = ""
             continue
+        if not name and place == 0 and str(value).isdecimal():
+            continue  # pandas writes the numbers of rows into a first column without a name
         if not name:
             raise _nameless(value)
         record[name] = _typed(name, value, needed)

@@ -170,6 +170,16 @@ def test_a_row_above_the_names_and_a_column_without_one(tmp_path, name):
         load_stream(path)
 
 
+@pytest.mark.parametrize("name", ["facts.csv", "facts.tsv", "facts.xlsx"])
+def test_the_row_numbers_that_pandas_writes_are_left_out(tmp_path, name):
+    rows = [["0", "Who?", "Ann"], ["1", "Where?", "Rome"]]
+    path = written(tmp_path / name, [None, "question", "answer"], rows)
+    assert answers(path) == ["Ann", "Rome"]
+    path = written(tmp_path / name, [None, "question", "answer"], [["first", "Who?", "Ann"]])
+    with pytest.raises(HoldfastError, match='2: has "first" in a column without a name'):
+        load_stream(path)
+
+
 @pytest.mark.parametrize("line", ['"Who?\tAnn', 'Who?\t"Ann', '"Big" apple?\tyes'])
 def test_quotes_in_a_file_with_tabs_take_no_other_row_along(tmp_path, line):
     path = tmp_path / "facts.tsv"
