@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,6 +88,7 @@ def read_study(*directories: Path | str, where: Mapping[str, Any] | None = None)
     cells = pd.DataFrame(reading.rows, columns=list(_TYPES)).astype(_TYPES)
     missing = [*reading.missing, *_unfinished(cells, reading.rows)]
     missing += [*_holes(cells, reading.named_missing), *_unlike(reading.rows)]
+    missing += _orders(reading.rows)
     cells, matrices, lines = aligned(cells, reading.matrices)
     return Study(cells, matrices, reading.traces, (*missing, *lines))
 
@@ -186,6 +188,25 @@ def _unlike(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             yield (
                 f"{row['dataset']}: {row['path']} and {first['path']} have learned two streams of "
                 "that name; their numbers do not compare"
+            )
+
+
+def _orders(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a line for each data set whose runs learned its tasks in several orders."""
+    runs: dict[str, Counter[int | None]] = {}
+    for row in (row for row in rows if not row["searched"]):
+        runs.setdefault(row["dataset"], Counter())[row["order_seed"]] += 1
+    for dataset, orders in runs.items():
+        seeds = sorted(seed for seed in orders if seed is not None)
+        names = ", ".join(f"stream.order_seed={seed}" for seed in seeds)
+        if None in orders and seeds:
+            count = orders.total() - orders[None]
+            number = "1 trajectory" if count == 1 else f"{count} trajectories"
+            yield f"{dataset}: {number} with {names}: left out, as others have the stored order"
+        elif len(seeds) > 1:
+            yield (
+                f"{dataset}: the runs have learned its tasks in several orders ({names}); their "
+                "numbers do not compare, so give those of one order alone"
             )
 
 

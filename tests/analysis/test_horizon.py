@@ -36,7 +36,19 @@ def test_the_stored_order_counts_however_far_another_has_come(tmp_path: Path) ->
     write(tmp_path / "other", "vanilla", seed=41, tasks=9, order_seed=7)
     study = read_study(tmp_path)
     assert set(final_runs(study.cells)["horizon"]) == {6} and len(final_runs(study.cells)) == 6
-    assert study.missing == ()
+    (line,) = study.missing
+    assert "1 trajectory with stream.order_seed=7: left out" in line
+
+
+def test_runs_in_several_orders_of_tasks_are_named(tmp_path: Path) -> None:
+    """Without the stored order, all orders are in the tables; another search order is not."""
+    write(tmp_path / "a", "vanilla", order_seed=1)
+    write(tmp_path / "b", "merge", order_seed=2)
+    (line,) = read_study(tmp_path).missing
+    assert "several orders (stream.order_seed=1, stream.order_seed=2)" in line
+    write(tmp_path / "b", "merge", order_seed=1)
+    write_search(tmp_path / "search", {"sd a.b=1": [0.1]}, (2,), order_seed=3)
+    assert read_study(tmp_path).missing == ()
 
 
 @pytest.mark.parametrize("order_seed", [None, 1234])
