@@ -52,7 +52,7 @@ from holdfast.integrations.method import (
     stop_tokens,
 )
 from holdfast.integrations.past import remember, warn_of_a_lost_past
-from holdfast.integrations.reader import Reader, keep_buffers, own_loss, tensors_of
+from holdfast.integrations.reader import Reader, keep_buffers, loss_of, tensors_of
 from holdfast.integrations.task import Task, TaskSequences, is_accumulating
 from holdfast.learning.training import compose
 from holdfast.model.curvature import mean_inputs
@@ -134,6 +134,7 @@ class Anchored:
         -100 at tokens that are not trained on. Raises HoldfastError for an empty task, for anything
         but token ids, and if an unfinished task was begun with other sequences.
         """
+        check_alone()  # again: Lightning and accelerate may have started processes since
         given = TaskSequences.of(sequences, labels)
         self.workspace.check_active()
         state.to_device(self)
@@ -191,7 +192,7 @@ class Anchored:
         fraction = 1 / count_of("accumulation", accumulation)
         teacher = self.teacher_states(batch)
         with self.reader.capturing():
-            loss = (compute or own_loss)(self.reader.model, batch)
+            loss = loss_of(self.reader.model, batch, compute)
         return self.objective(batch, loss, teacher, fraction=fraction)
 
     def teacher_states(self, batch: Mapping[str, Any]) -> Tensor | None:

@@ -23,7 +23,8 @@ from typing import Any
 from torch import Tensor
 from torch.utils.data import IterableDataset
 from transformers import Trainer, TrainerCallback
-from transformers.trainer_utils import get_last_checkpoint
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
 
 from holdfast.core.errors import HoldfastError, did_you_mean
 from holdfast.integrations.anchored import Anchored
@@ -91,11 +92,12 @@ class AnchoredTrainer(_Trainer):  # type: ignore[misc]
                     f"{self.args.output_dir} has no checkpoint to resume from; call train()"
                 )
         if place:
-            if not (Path(place) / FILE).exists():
-                raise HoldfastError(
-                    f"{place} has no {FILE}: it is not whole, or was made without anchors; resume "
-                    "from an earlier checkpoint"
-                )
+            for name in (FILE, TRAINER_STATE_NAME):
+                if not (Path(place) / name).exists():
+                    raise HoldfastError(
+                        f"{place} has no {name}: it is not whole, or was made without anchors; "
+                        "resume from an earlier checkpoint"
+                    )
             self.anchored.load(place)
         task = self.anchored.task
         if task is not None and not place:  # it was interrupted: go on with it
@@ -151,6 +153,12 @@ class AnchoredTrainer(_Trainer):  # type: ignore[misc]
         self.anchored.adjust_gradient()
         return super()._clip_grad_norm(model)
 
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        # Before the trainer's own files: after them it deletes older checkpoints.
+        directory = Path(self._get_output_dir(trial=trial))
+        self.anchored.save(directory / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
+        super()._save_checkpoint(model, trial)
+
     def log(self, logs: dict[str, float], *given: Any, **options: Any) -> None:
         """Log also the means of the trainer's loss and of each anchor's unweighted term."""
         if "loss" in logs:
@@ -161,7 +169,7 @@ class AnchoredTrainer(_Trainer):  # type: ignore[misc]
 
 
 class _Steps(TrainerCallback):  # type: ignore[misc]
-    """Calls the anchors around every optimiser step, and saves their state in every checkpoint."""
+    """Calls the anchors around every optimiser step."""
 
     def __init__(self, anchored: Anchored) -> None:
         self._anchored = anchored
@@ -177,9 +185,6 @@ class _Steps(TrainerCallback):  # type: ignore[misc]
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._anchored.after_step()
-
-    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._anchored.save(Path(args.output_dir) / f"checkpoint-{state.global_step}")
 
 
 def with_anchors(trainer: type) -> Any:

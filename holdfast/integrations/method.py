@@ -103,7 +103,9 @@ def check_alone() -> None:
     distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
     processes = torch.distributed.get_world_size() if distributed else 1
     if processes > 1:
-        raise HoldfastError(f"anchors run in one process, and there are {processes}")
+        raise HoldfastError(
+            f"anchors run in one process, and there are {processes}; start one, on one device"
+        )
 
 
 def given_beginning(

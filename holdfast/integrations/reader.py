@@ -8,7 +8,7 @@ its factors is enough to ask it later, and no second model is kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -165,11 +165,17 @@ class Reader:
         return states
 
 
-def own_loss(model: Any, batch: Mapping[str, Any]) -> Tensor:
-    """The loss that the model returns on a batch, a scalar; HoldfastError if it returns none."""
-    loss: Tensor | None = model(**batch, use_cache=False).loss
-    if loss is None:
+def loss_of(model: Any, batch: Mapping[str, Any], compute: Callable[..., Tensor] | None) -> Tensor:
+    """The loss that ``compute``, or else the model, returns on a batch, a scalar.
+
+    Raises HoldfastError if it returns none, or something else.
+    """
+    loss: Any = compute(model, batch) if compute else model(**batch, use_cache=False).loss
+    if compute is None and loss is None:
         raise HoldfastError("the model returned no loss; the batch needs labels, or give compute")
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        kind = list(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
+        raise HoldfastError(f"compute returned {kind}: let it return the loss, one number")
     return loss
 
 
@@ -188,11 +194,18 @@ def tensors_of(batch: Any) -> tuple[Tensor, Tensor, Tensor, dict[str, Any]]:
 
     The first three are [batch, length]; a token is trained on if it is real and its label is not
     -100. Further inputs of the model are ``position_ids`` and ``token_type_ids``.
-    Raises HoldfastError if there are no input ids.
+    Raises HoldfastError if there are no input ids, or something else than tensors.
     """
     if not isinstance(batch, Mapping) or "input_ids" not in batch:
         given = sorted(batch) if isinstance(batch, Mapping) else type(batch).__name__
         raise HoldfastError(f"a batch of {given} has no input_ids, which anchors need")
+    for name in ("input_ids", "attention_mask", "labels"):
+        value = batch.get(name)
+        if value is not None and not (isinstance(value, Tensor) and value.dim() > 1):
+            raise HoldfastError(
+                f"the batch's {name} are no tensor [batch, length]; collate the rows first, "
+                'such as with tokenizer(texts, padding=True, return_tensors="pt")'
+            )
     ids: Tensor = batch["input_ids"]
     mask = batch.get("attention_mask")
     real = torch.ones_like(ids, dtype=torch.bool)

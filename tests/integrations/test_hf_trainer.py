@@ -214,13 +214,33 @@ class Stop(TrainerCallback):
         return control
 
 
-def test_a_checkpoint_without_its_state_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["holdfast.safetensors", "trainer_state.json"])
+def test_a_checkpoint_that_is_not_whole_is_refused(name: str, tmp_path: Path) -> None:
     plain = trainer_of(model_of(), tmp_path, method("si"), 1, save_strategy="steps", save_steps=1)
     plain.train()
-    (tmp_path / "checkpoint-2" / "holdfast.safetensors").unlink()
+    (tmp_path / "checkpoint-2" / name).unlink()
     again = trainer_of(model_of(), tmp_path, method("si"), 1)
-    with pytest.raises(HoldfastError, match="checkpoint-2 has no holdfast"):
+    with pytest.raises(HoldfastError, match=f"checkpoint-2 has no {name}"):
         again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+
+
+def test_a_save_that_fails_leaves_the_checkpoint_before(tmp_path: Path) -> None:
+    """The trainer deletes older checkpoints when the new one is whole, not earlier."""
+    options = {"save_strategy": "steps", "save_steps": 1, "save_total_limit": 1}
+    trainer = trainer_of(model_of(), tmp_path, method("si"), 1, **options)
+    save = trainer.anchored.save
+
+    def fill_the_disk(place: Path) -> None:
+        if trainer.state.global_step == 2:
+            raise HoldfastError("the disk is full")
+        save(place)
+
+    trainer.anchored.save = fill_the_disk
+    with pytest.raises(HoldfastError, match="the disk is full"):
+        trainer.train()
+    again = trainer_of(model_of(), tmp_path, method("si"), 1)
+    again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
+    assert again.state.global_step == 2
 
 
 def test_evaluation_between_steps_changes_nothing(plain: dict[str, Tensor], tmp_path: Path) -> None:

@@ -133,7 +133,23 @@ def test_calls_and_tasks() -> None:
     anchored.begin([rows[0], rows[0]])  # goes on, once
     refused("is not ended", lambda: anchored.begin([rows[0], rows[0]]))
     refused("no input_ids", lambda: anchored.loss({"inputs": torch.zeros(1)}))
+    refused("the batch's input_ids are no tensor", lambda: anchored.loss({"input_ids": rows}))
+    refused("labels are no tensor", lambda: anchored.loss({**batch, "labels": rows}))
+    vector: Any = lambda model, batch: model(**batch).logits.mean(dim=(1, 2))  # noqa: E731
+    refused(
+        r"compute returned \[2\]: let it return the loss", partial(anchored.loss, batch, vector)
+    )
+    output: Any = lambda model, batch: model(**batch)  # noqa: E731
+    refused("compute returned CausalLMOutput", partial(anchored.loss, batch, output))
     refused("accumulation = 0: give a whole number", lambda: anchored.loss(batch, accumulation=0))
+
+
+def test_processes_that_were_started_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lightning starts them in ``fit``, when the Anchored is made already."""
+    anchored = given(anchors=["sd"])
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    refused("there are 2; start one", lambda: anchored.begin(short_sequences(2)))
 
 
 def test_what_a_trainer_takes_for_anchors(tmp_path: Path) -> None:
