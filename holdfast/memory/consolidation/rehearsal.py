@@ -25,7 +25,6 @@ from typing import TypeVar
 import torch
 
 from holdfast.anchors.divergences import divergence
-from holdfast.core.reporting import CountReport, silent
 from holdfast.core.seeding import derive, generator
 from holdfast.memory.consolidation.names import NamedFact
 from holdfast.memory.consolidation.own_texts import OwnTextSettings, Turn
@@ -197,37 +196,36 @@ def passes(turns: Iterable[Turn], tokens: int) -> Iterator[list[Turn]]:
 
 
 class UntouchedAnswers:
-    """The untouched model's last hidden states at the answers of some turns."""
+    """The untouched model's last hidden states at the answers of turns, read when first needed.
 
-    def __init__(
-        self,
-        reader: PromptReader,
-        turns: Iterable[Turn],
-        tokens: int,
-        report: CountReport = silent,
-    ) -> None:
-        """No adapter may act. tokens: the most in a pass; report(done, total): turns."""
-        self._model = reader.model
+    A turn is read alone, so the others that a step or a continued run reads do not change a bit.
+    """
+
+    def __init__(self, reader: PromptReader) -> None:
+        self._reader = reader
         self._states: dict[Turn, torch.Tensor] = {}
+
+    @torch.no_grad()
+    def read(self, turns: Iterable[Turn]) -> None:
+        """Read those of the turns that are not read yet; no adapter may act."""
         read: list[torch.Tensor] = []
-        head = reader.model.get_output_embeddings()
-        turns = dict.fromkeys(turns)
-        with torch.no_grad(), head.register_forward_hook(lambda _, given, __: read.extend(given)):
-            for group in passes(turns, tokens):
-                answers_behind(reader, group)
-                states = read.pop()[0].split([len(turn.answer) for turn in group])
-                self._states |= zip(group, (part.clone() for part in states), strict=True)
-                report(len(self._states), len(turns))
+        head = self._reader.model.get_output_embeddings()
+        with head.register_forward_hook(lambda _, given, __: read.extend(given)):
+            for turn in turns:
+                if turn not in self._states:
+                    answers_behind(self._reader, [turn])
+                    self._states[turn] = read.pop()[0].clone()
 
     @torch.no_grad()
     def logits(self, turns: Sequence[Turn]) -> torch.Tensor:
-        """Logits [tokens, vocabulary] at the answers of some of the turns, one after another."""
+        """Logits [tokens, vocabulary] at the answers of turns that are read, one after another."""
+        model = self._reader.model
         states = torch.cat([self._states[turn] for turn in turns])
-        head = self._model.get_output_embeddings()
+        head = model.get_output_embeddings()
         # The model without its layers, not the head alone: it may cap the logits behind the head.
-        with shallow(self._model, 0), head.register_forward_pre_hook(lambda *_: (states[None],)):
+        with shallow(model, 0), head.register_forward_pre_hook(lambda *_: (states[None],)):
             ids = torch.zeros(1, 1, dtype=torch.long, device=states.device)
-            logits: torch.Tensor = self._model(ids, use_cache=False).logits
+            logits: torch.Tensor = model(ids, use_cache=False).logits
         return logits[0]
 
 
@@ -241,20 +239,17 @@ class Rehearsal(Steps):
         own: Sequence[Turn],
         settings: ConsolidationSettings,
         seed: int,
-        report: CountReport = silent,
     ) -> None:
-        """Reset the adapter's factors, and let the untouched model read its own texts once.
+        """Reset the adapter's factors.
 
-        facts: of each the taught question first, then other wordings and corruptions;
-        report(done, total): own texts that are read.
+        facts: of each the taught question first, then other wordings and corruptions.
         """
         reset(reader.model, generator(seed, "lora_A"))
         super().__init__(factors(reader.model), settings, len(facts), seed)
         self._reader, self._facts, self._settings = reader, facts, settings
         self._own = {kind: [turn for turn in own if turn.kind == kind] for kind in _KINDS}
         self._bfloat16 = next(reader.model.parameters()).dtype == torch.float32 and bfloat16_pays()
-        turns = (turn for some in self._own.values() for turn in some)
-        self._untouched = UntouchedAnswers(reader, turns, settings.tokens, report)
+        self._untouched = UntouchedAnswers(reader)
 
     def advance(self) -> tuple[float, float]:
         """Make one step; return its mean cross-entropy of facts and KL on own texts, in nats."""
@@ -263,6 +258,7 @@ class Rehearsal(Steps):
         facts = [choose_wording(self._facts[n], varied, draw) for n in self.fact_numbers()]
         own = [turn for kind in _KINDS for turn in self._drawn(kind, draw)]
         tokens = sum(len(turn.answer) for turn in own)
+        self._untouched.read(own)
         cross_entropy = mean_kl = 0.0
         self.begin_step()
         with adapted(self._reader.model), self._reader.trained_prefix(), self._in_precision():

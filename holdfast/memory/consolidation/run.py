@@ -85,9 +85,7 @@ def learn_adapter(
         Turn("replaced", tuple(question), tuple(answer))
         for question, answer in zip(replaced, replies, strict=True)
     ]
-    run = Rehearsal(
-        engine.reader, taught, own, settings, seed, partial(report, "reading its own texts")
-    )
+    run = Rehearsal(engine.reader, taught, own, settings, seed)
     identity = _identity(engine, facts, settings, seed)
     if resumed := _read_progress(progress, identity):
         run.resume(*resumed)

@@ -200,9 +200,28 @@ def test_what_it_said_is_what_it_says() -> None:
         return out
 
     with reader.model.register_forward_hook(cap):
-        told: list[tuple[int, int]] = []
-        untouched = UntouchedAnswers(reader, turns, 60, lambda *counts: told.append(counts))
+        untouched = UntouchedAnswers(reader)
+        untouched.read(turns)
         expected = answers_behind(reader, turns[::2]).logits
         with adapted(reader.model):
             torch.testing.assert_close(untouched.logits(turns[::2]), expected, rtol=0, atol=1e-12)
-    assert told[-1] == (len(turns), len(turns)) and len(told) > 1
+
+
+def test_its_own_texts_are_read_once_and_only_when_a_step_draws_them() -> None:
+    reader = reader_of()
+    run, read = run_of(reader, SETTINGS), []
+
+    def note(_: object, __: object, given: dict[str, Any]) -> None:
+        ids = given.get("input_ids")  # a pass over turns; of one token is none that reads
+        if ids is not None and ids.shape[1] > 1 and not torch.is_grad_enabled():
+            read.append(len(ids))
+
+    reader.model.base_model.register_forward_pre_hook(note, with_kwargs=True)
+    drawn: set[Turn] = set()
+    while run.step < 6:
+        draw = random.Random(derive(5, "consolidation", run.step))
+        for n in run.fact_numbers():
+            choose_wording(run._facts[n], SETTINGS.varied, draw)
+        drawn |= {text for kind in ("short", "named", "chats") for text in run._drawn(kind, draw)}
+        run.advance()
+        assert read == [1] * len(drawn)
