@@ -126,7 +126,8 @@ def differences(study: Study) -> pd.DataFrame:
         curves = _curves(part, study.matrices)
         pairs += [(HALF_LIFE, *pair) for pair in half_life_differences(curves)]
         for *key, difference, low, high, seeds in pairs:
-            rows.append((dataset, *key, difference, low, high, low <= 0 <= high, seeds))
+            noise = low <= TIE and high >= -TIE  # a bound of 0 may be off by rounding
+            rows.append((dataset, *key, difference, low, high, noise, seeds))
     keys = ["dataset", "metric", "method", "other"]
     return pd.DataFrame(rows, columns=[*keys, "difference", "low", "high", "noise", "seeds"])
 

@@ -130,13 +130,14 @@ def box_emission(matrix: RecallMatrix) -> dict[str, float]:
     """Share of answers that open a box, over the items whose answers were counted.
 
     ``diagonal``: of every task immediately after it is learned, as far as observed; ``final``: of
-    all tasks after task T. NaN if nothing was counted.
+    all tasks after task T, NaN if one of them was not asked. NaN if nothing was counted.
     Source: app. res-controls.
     """
     entries = list(matrix.entries())
+    last = [entry for i, j, entry in entries if i == matrix.horizon and j <= i]
     return {
         "diagonal": _boxed([entry for i, j, entry in entries if i == j]),
-        "final": _boxed([entry for i, j, entry in entries if i == matrix.horizon and j <= i]),
+        "final": _boxed(last) if len(last) == matrix.horizon else math.nan,
     }
 
 

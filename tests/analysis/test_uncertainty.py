@@ -107,6 +107,20 @@ def test_the_same_tasks_are_drawn_for_both(tmp_path: Path) -> None:
     assert not table.at["final", "noise"]
 
 
+def test_a_bound_that_is_zero_but_for_rounding_encloses_zero(tmp_path: Path) -> None:
+    finals = {
+        "merge": ("19 1 8 2 9 16 13 13", "10 7 7 6 19 20 5 17", "9 9 11 7 18 2 3 6"),
+        "vanilla": ("19 2 8 2 9 14 13 13", "10 4 5 4 20 20 5 15", "6 7 11 7 18 2 0 6"),
+    }
+    for method, rows in finals.items():
+        for seed, row in zip(SEEDS, rows, strict=True):
+            correct = np.tril(np.tile(np.array(row.split(), dtype=int), (8, 1)))
+            write_trajectory(tmp_path / f"{method}{seed}", method, seed, 8, correct=correct)
+    final = differences(read_study(tmp_path)).set_index("metric").loc["final"]
+    assert 0 <= final["low"] < 1e-12 < final["high"]
+    assert final["noise"]
+
+
 def test_seeds_that_only_one_has_are_left_out(tmp_path: Path) -> None:
     for method, seeds in (("vanilla", (1, 2, 3)), ("merge", (2, 3, 4)), ("sd", (3,))):
         for seed in seeds:

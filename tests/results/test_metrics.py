@@ -177,3 +177,10 @@ def test_box_emission_is_of_what_was_counted() -> None:
     assert box_emission(matrix)["diagonal"] == 3 / 4
     assert math.isnan(box_emission(matrix)["final"])
     assert summarise(RecallMatrix())["box_emission"] == {"diagonal": None, "final": None}
+
+
+def test_a_row_that_asked_one_task_says_nothing_of_the_boxes_of_all() -> None:
+    """Such as the last row of a run that was stopped between two rows of ``evaluation.rows``."""
+    matrix = RecallMatrix().with_row(1, {1: (2, 4, 2)}).with_row(2, {2: (4, 4, 4)})
+    assert box_emission(matrix)["diagonal"] == 6 / 8
+    assert math.isnan(box_emission(matrix)["final"])
