@@ -143,6 +143,7 @@ def write_adapter(recorded: Recorded, commit: Commit, folder: Path, home: str) -
         target_modules=_targets(backbone.model, names),
         fan_in_fan_out=any(isinstance(module, Conv1D) for module in maps),
         trainable_token_indices=_token_rows(backbone, trained_row is not None),
+        modules_to_save=_whole_head(backbone),
         task_type="CAUSAL_LM",
     )
     with quiet(), torch.random.fork_rng(devices=[]):
@@ -202,13 +203,28 @@ def _token_rows(backbone: Backbone, trained: bool) -> dict[str, list[int]] | Non
     table = model.get_input_embeddings()
     tied = head.weight is table.weight
     rows = {_name_of(model, table): [token]}
-    # PEFT would drop the bias of a head, and no answer needs the replay token's logit.
-    if getattr(head, "bias", None) is None:
+    if _whole_head(backbone) is None:
         if not tied:
             rows[_name_of(model, head)] = [token]
         elif trained:
             rows[_name_of(model, head)] = [token, 0 if token else 1]
     return rows
+
+
+def _whole_head(backbone: Backbone) -> list[str] | None:
+    """The name of a head that is stored whole: PEFT would drop its bias with the token's row.
+
+    Raises HoldfastError if it is tied, too, since PEFT cannot store that.
+    """
+    model, head = backbone.model, backbone.head
+    if backbone.seed_token is None or getattr(head, "bias", None) is None:
+        return None
+    if head.weight is model.get_input_embeddings().weight:
+        raise HoldfastError(
+            f"{model.name_or_path}: no adapter can hold the replay token of its tied head with a "
+            "bias; use --to hf"
+        )
+    return [_name_of(model, head)]
 
 
 def _name_of(model: Any, wanted: Any) -> str:

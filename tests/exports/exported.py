@@ -17,6 +17,8 @@ from transformers import (
     GenerationConfig,
     GPT2LMHeadModel,
     LlamaForCausalLM,
+    PhiConfig,
+    PhiForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
@@ -78,6 +80,9 @@ def family(name: str, rows: int = TOKENS) -> Any:
             llama = tiny_llama().config
             llama.vocab_size, llama.tie_word_embeddings = rows, False
             return LlamaForCausalLM(llama)
+        if name.startswith("phi"):  # its head has a bias
+            sizes |= {"pad_token_id": 0, "tie_word_embeddings": name == "phi tied"}
+            return PhiForCausalLM(PhiConfig(**sizes))
         if name == "qwen2":
             return Qwen2ForCausalLM(Qwen2Config(**sizes))
         return Qwen3ForCausalLM(Qwen3Config(**sizes, head_dim=8))

@@ -39,6 +39,7 @@ MODELS = [
     ("qwen2", "replay", None),
     ("qwen3", "si_replay_merge", None),
     ("llama untied", "replay_olora", None),
+    ("phi", "replay_merge", None),
     *(("gpt2", method, None) for method in ("si_replay_merge", "replay_olora", "osrm")),
     ("qwen3", "merge", 1),
     ("qwen3", "replay_olora", 1),
@@ -285,3 +286,10 @@ def test_a_tokenizer_in_python_is_refused(stream: Path, tmp_path: Path) -> None:
     with pytest.raises(HoldfastError, match="ByT5Tokenizer, is written in Python"):
         export(directory, "hf", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_tied_head_with_a_bias_needs_a_complete_model(stream: Path, tmp_path: Path) -> None:
+    backbone = saved(tmp_path / "backbone", family("phi tied"))
+    directory = learned(tmp_path / "run", configured(backbone, stream, "replay_merge"))
+    with pytest.raises(HoldfastError, match=r"tied head with a bias; use --to hf$"):
+        export(directory, "peft", tmp_path / "peft")
