@@ -85,6 +85,13 @@ def test_the_grid_has_each_composition_under_its_number():
     assert_readable(figure)
 
 
+def test_the_best_are_bold_also_where_only_rounding_tells_them_apart():
+    table = factorial()[:3].assign(final=[0.1, 0.1 + 0.2, 0.3])
+    panel, _ = plot_compositions(table).axes
+    assert numbers(panel) == ["10.0", "30.0", "30.0"]
+    assert [text.get_weight() for text in panel.texts] == ["normal", "bold", "bold"]
+
+
 def test_the_build_up_path_names_its_steps_and_marks_the_strongest():
     steps = {
         "step": range(5),

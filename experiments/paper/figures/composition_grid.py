@@ -16,6 +16,7 @@ from experiments.paper.figures.bar_labels import (
 )
 from experiments.paper.figures.composition_dots import by_size, dotted, draw_dots
 from holdfast.report import names, style
+from holdfast.results.metrics import TIE
 
 _LEAST_COLUMNS = 5  # with fewer methods, the bars stay as narrow as with this many
 
@@ -68,6 +69,6 @@ def _draw(axes: Axes, rows: pd.DataFrame, methods: list[str]) -> None:
         if not math.isnan(deviation := rows["final_sd"][method]):
             axes.errorbar(place, value, deviation, color=names.BLACK, elinewidth=0.8, capsize=1.5)
         text = percent(value)
-        number_above(axes, place, tops[method], text, bold=value == best)
+        number_above(axes, place, tops[method], text, bold=value > best - TIE)
     style.share_axis(axes, float(tops.max()))
     axes.set_ylabel("Final")
