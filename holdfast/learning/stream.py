@@ -11,6 +11,7 @@ from holdfast.model.chat import template_of
 from holdfast.model.hardware import check_available, device_of
 from holdfast.model.layers import context_of, target_maps
 from holdfast.model.load import load_shape, load_tokenizer
+from holdfast.model.sources.check import check_vocabulary
 from holdfast.model.sources.fetch import find, has_short_name, is_made_ready
 from holdfast.streams import Stream, load_stream
 
@@ -53,6 +54,7 @@ def check_without_weights(config: RunConfig, stream: Stream, learned: int = 0) -
         if is_made_ready(name) or Path(name).exists() or Path(name).is_absolute():
             raise
         return str(error).partition(";")[0]
+    check_vocabulary(model, tokenizer)
     target_maps(model, config.lora)
     seed = 0 if config.has_replay_token else None
     eos = tokenizer.eos_token_id if config.template.append_eos else None

@@ -20,6 +20,7 @@ from holdfast.model.lora import LoraWorkspace, with_lora
 from holdfast.model.projection import ForwardPass
 from holdfast.model.seed_row import SeedRowEmbedding, set_input_row
 from holdfast.model.sequences import Batch
+from holdfast.model.sources.check import check_vocabulary
 
 REPLAY_TOKEN = "<|replay_token|>"
 _FINGERPRINT_ENTRIES = 65_536
@@ -84,7 +85,7 @@ class Backbone:
         self.eos_token: int | None = tokenizer.eos_token_id
         pad = tokenizer.pad_token_id
         self.pad_token: int = pad if pad is not None else (self.eos_token or 0)
-        self._check_vocabulary()
+        check_vocabulary(model, tokenizer)
         self._check_causal()
         self._check_head()
 
@@ -294,15 +295,6 @@ class Backbone:
     def _check_mode(self) -> None:
         is_ready = self._workspace is None or self._mode is not None
         assert is_ready, "a pass needs the block answering() or learning()"
-
-    def _check_vocabulary(self) -> None:
-        rows = int(self.model.get_input_embeddings().weight.shape[0])
-        highest = max(self.tokenizer.get_vocab().values())
-        if highest >= rows:
-            raise HoldfastError(
-                f"backbone {type(self.model).__name__}: its tokenizer has token {highest}, and its "
-                f"embedding {rows} rows; save the model with the tokenizer it was trained with"
-            )
 
     def _check_causal(self) -> None:
         probes = [torch.tensor([[self.pad_token, 0, last]], device=self.device) for last in (0, 1)]

@@ -27,8 +27,9 @@ from holdfast.model.quiet import quiet
 from holdfast.model.sources.check import (
     check_all_weights_loaded,
     check_directory,
+    check_kind,
     check_tokenizer,
-    check_weights,
+    check_vocabulary,
     refuse_pipes,
 )
 from holdfast.model.sources.fetch import fetch, find, is_made_ready
@@ -83,7 +84,9 @@ def load_model(name: str | Path) -> tuple[Any, Any]:
             f"{directory}: is a {type(model).__name__}, which keeps a state of what it has read; a "
             "memory needs a model all of whose layers keep keys and values"
         )
-    return model.eval().requires_grad_(False), read_tokenizer(directory)
+    tokenizer = read_tokenizer(directory)
+    check_vocabulary(model, tokenizer)
+    return model.eval().requires_grad_(False), tokenizer
 
 
 def read_tokenizer(directory: Path) -> Any:
@@ -129,8 +132,9 @@ def load_backbone(config: Backbone.Config | None = None) -> Backbone:
         # cuBLAS reads it when it is first used; without it torch refuses matrix products.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
+    if not is_made_ready(config.name) and Path(config.name).is_dir():
+        check_directory(Path(config.name))
     tokenizer = load_tokenizer(config.name, config.revision)
-    _check_local(config.name)
     options = _revision(config.name, config.revision)
     attention = resolved_attention(config, resolved_precision(config), device.type)
     if attention != "auto":
@@ -141,7 +145,10 @@ def load_backbone(config: Backbone.Config | None = None) -> Backbone:
         name = f"backbone.name = {config.name}"
         model = with_all_weights(_source(config.name), name, dtype=dtype, **options)
     if getattr(model, "_hf_peft_config_loaded", False):
-        raise _is_adapter(config.name)
+        raise HoldfastError(
+            f"backbone.name = {config.name}: is a PEFT adapter, whose maps a run would train "
+            "beside ours; merge it into its base first (merge_and_unload, then save_pretrained)"
+        )
     if dtype == torch.float64 and multiplies_in_groups(model):
         model.set_experts_implementation("eager")  # torch has no grouped product in float64
     if config.quantization != "none":
@@ -175,23 +182,6 @@ def _keep_gradients(model: Any) -> None:
             module.support_avx512bf16_for_cpu = False
 
 
-def _check_local(name: str) -> None:
-    """Raise HoldfastError, before weights are loaded, if a directory holds no complete model."""
-    if is_made_ready(name) or not Path(name).is_dir():
-        return
-    if (Path(name) / "adapter_config.json").exists():
-        raise _is_adapter(name)
-    if (Path(name) / "config.json").exists():
-        check_weights(Path(name))
-
-
-def _is_adapter(name: str) -> HoldfastError:
-    return HoldfastError(
-        f"backbone.name = {name}: is a PEFT adapter, whose maps a run would train "
-        "beside ours; merge it into its base first (merge_and_unload, then save_pretrained)"
-    )
-
-
 def multiplies_in_groups(model: Any) -> bool:
     """Whether transformers computes all experts of a mixture in one grouped product."""
     config = model.config.get_text_config()
@@ -207,6 +197,7 @@ def load_shape(name: str, revision: str | None = None) -> Any:
         config = AutoConfig.from_pretrained(
             _source(name), trust_remote_code=False, **_revision(name, revision)
         )
+        check_kind(name, config.to_dict())
         return AutoModelForCausalLM.from_config(config, trust_remote_code=False)
 
 

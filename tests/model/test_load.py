@@ -134,10 +134,18 @@ def test_weights_that_the_files_lack_are_not_drawn_at_random(directory) -> None:
     assert "has the shape" in one_line(directory)
 
 
+def test_a_tokenizer_of_another_model_is_refused(directory) -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_tokens(["more"])
+    tokenizer.save_pretrained(directory)
+    assert one_line(directory).startswith(f"{directory}: its tokenizer has token ")
+
+
 def test_damaged_weights_and_an_unknown_kind_are_one_line(directory) -> None:
     weights = (directory / "model.safetensors").read_bytes()
     (directory / "model.safetensors").write_bytes(weights[:1000])
-    assert "no causal language model could be loaded" in one_line(directory)
+    assert "model.safetensors: is damaged (" in one_line(directory)
+    (directory / "model.safetensors").write_bytes(weights)
     config = json.loads((directory / "config.json").read_text())
     (directory / "config.json").write_text('{"model_type": "never heard of"}')
     assert "no causal language model could be loaded" in one_line(directory)

@@ -31,7 +31,7 @@ from holdfast.core import processes
 from holdfast.core.errors import HoldfastError
 from holdfast.model import hardware
 from holdfast.model.backbone import Backbone
-from holdfast.model.load import load_backbone, load_tokenizer
+from holdfast.model.load import load_backbone, load_shape, load_tokenizer
 from tests.refused import line_of
 from tests.tiny import byte_tokenizer, drawn, save_tiny_mixture, tiny_llama
 
@@ -182,11 +182,21 @@ def test_a_hub_out_of_reach_is_soon_said_and_leaves_its_cache(saved: Path, tmp_p
 
 def test_a_damaged_model(saved: Path) -> None:
     weights = saved / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:1000])
-    assert "no causal language model could be loaded" in refused(saved)
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:1000])
+    assert refused(saved).startswith(f"{weights}: is damaged (")
+    weights.write_bytes(whole)
     config = json.loads((saved / "config.json").read_text())
     (saved / "config.json").write_text(json.dumps(config | {"num_attention_heads": 3}))
     assert "not a multiple of the number of attention heads (3)" in refused(saved)
+
+
+def test_a_masked_language_model(saved: Path) -> None:
+    """Refused before a prediction makes up weights: a pass ended in an error of ours."""
+    config = json.loads((saved / "config.json").read_text())
+    (saved / "config.json").write_text(json.dumps(config | {"architectures": ["BertForMaskedLM"]}))
+    line = f"{saved}: is a BertForMaskedLM, which is no causal language model"
+    assert refused(saved) == line_of(load_shape, str(saved)) == line
 
 
 def test_a_device_that_is_not_there(saved: Path) -> None:
@@ -251,10 +261,10 @@ def test_an_adapter_is_no_backbone(saved: Path, tmp_path: Path) -> None:
     config = json.loads((adapter / "adapter_config.json").read_text())
     config["base_model_name_or_path"] = str(saved)
     (adapter / "adapter_config.json").write_text(json.dumps(config))
-    assert "is a PEFT adapter" in refused(adapter)
+    assert "is an adapter, not a model; merge it" in refused(adapter)
     (adapter / "adapter_model.safetensors").unlink()
     (adapter / "adapter_model.bin").write_bytes(b"no pickle")
-    assert "is a PEFT adapter" in refused(adapter)
+    assert "is an adapter, not a model; merge it" in refused(adapter)
     whole = adapted.merge_and_unload()
     whole.save_pretrained(tmp_path / "whole")
     byte_tokenizer().save_pretrained(tmp_path / "whole")
@@ -267,6 +277,9 @@ def test_a_model_whose_files_lack_weights_is_refused(saved: Path, tmp_path: Path
     settings.tie_word_embeddings = False
     LlamaForSequenceClassification(settings).save_pretrained(tmp_path / "judge")
     byte_tokenizer().save_pretrained(tmp_path / "judge")
+    kind = (tmp_path / "judge" / "config.json").read_text()
+    kind = kind.replace("SequenceClassification", "CausalLM")
+    (tmp_path / "judge" / "config.json").write_text(kind)
     assert "its files lack lm_head.weight (1 in all)" in refused(tmp_path / "judge")
     config = json.loads((saved / "config.json").read_text())
     (saved / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}))

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.errors import HoldfastError
+from safetensors import SafetensorError, safe_open
+
+from holdfast.core.errors import HoldfastError, reason_of
 from holdfast.core.files import read_json
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
@@ -35,16 +37,21 @@ def check_directory(directory: Path) -> None:
     config = read_json(directory / "config.json")
     if not isinstance(config, dict):
         raise HoldfastError(f"{directory / 'config.json'}: is no configuration of a model")
+    check_kind(directory, config)
+    _check_weights(directory)
+    check_tokenizer(directory)
+
+
+def check_kind(name: str | Path, config: Mapping[str, Any]) -> None:
+    """Raise HoldfastError if a model's configuration is not of a causal language model."""
     if config.get("is_encoder_decoder"):
         raise HoldfastError(
-            f"{directory}: is an encoder-decoder ({config.get('model_type')}), and only a causal "
+            f"{name}: is an encoder-decoder ({config.get('model_type')}), and only a causal "
             "language model can be adapted"
         )
-    names = [str(name) for name in config.get("architectures") or ()]
-    if names and not any(word in name for name in names for word in _CAUSAL):
-        raise HoldfastError(f"{directory}: is a {names[0]}, which is no causal language model")
-    check_weights(directory)
-    check_tokenizer(directory)
+    kinds = [str(kind) for kind in config.get("architectures") or ()]
+    if kinds and not any(word in kind for kind in kinds for word in _CAUSAL):
+        raise HoldfastError(f"{name}: is a {kinds[0]}, which is no causal language model")
 
 
 def check_tokenizer(directory: str | Path) -> None:
@@ -76,6 +83,17 @@ def check_all_weights_loaded(name: str | Path, info: Mapping[str, Any]) -> None:
         )
 
 
+def check_vocabulary(model: Any, tokenizer: Any) -> None:
+    """Raise HoldfastError if a tokenizer has a token without a row in the model's embedding."""
+    rows = int(model.get_input_embeddings().weight.shape[0])
+    highest = max(tokenizer.get_vocab().values())
+    if highest >= rows:
+        raise HoldfastError(
+            f"{model.name_or_path or type(model).__name__}: its tokenizer has token {highest}, and "
+            f"its embedding {rows} rows; save the model with the tokenizer it was trained with"
+        )
+
+
 def refuse_pipes(directory: Path) -> None:
     """Raise HoldfastError for a named pipe or a device, since reading it might never end."""
     for path in sorted(directory.iterdir()):
@@ -83,8 +101,8 @@ def refuse_pipes(directory: Path) -> None:
             raise HoldfastError(f"{path}: is no regular file; copy the model again without it")
 
 
-def check_weights(directory: Path) -> None:
-    """Raise HoldfastError if weights are missing or are not safetensors."""
+def _check_weights(directory: Path) -> None:
+    """Raise HoldfastError if weights are missing, damaged or not safetensors."""
     index = directory / "model.safetensors.index.json"
     if index.is_file():
         content = read_json(index)
@@ -100,3 +118,11 @@ def check_weights(directory: Path) -> None:
             f"{directory}: holds no model.safetensors{reason}; save the model again with "
             "save_pretrained"
         )
+    for weights in sorted(directory.glob("model*.safetensors")):
+        try:
+            with safe_open(weights, framework="numpy"):  # reads the header, and compares the length
+                pass
+        except SafetensorError as error:
+            raise HoldfastError(
+                f"{weights}: is damaged ({reason_of(error, 100)}); copy the model again"
+            ) from error
