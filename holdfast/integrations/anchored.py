@@ -307,8 +307,11 @@ class Anchored:
     def step(self) -> Iterator[None]:
         """Make the optimiser's step within this block: the anchors compare before and after."""
         self.before_step()
-        yield
-        self.after_step()
+        try:
+            yield
+            self.after_step()
+        finally:
+            self._open().before = None  # an interrupted step is none
 
     def before_step(self) -> None:
         """Call this after clipping, just before ``optimizer.step()``, which accelerate may skip."""

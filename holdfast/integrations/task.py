@@ -117,7 +117,18 @@ class Task:
         self.fit_gradient, self.before = {}, None
 
     def forget_discarded(self, parameters: Mapping[str, Tensor]) -> None:
-        """Forget minibatches whose gradients the loop has discarded: no factor has a gradient."""
+        """Forget minibatches whose gradients the loop has discarded: no factor has a gradient.
+
+        Raises HoldfastError if the factors moved in a step that has not ended.
+        """
+        if self.before is not None and any(
+            not factor.equal(self.before[name]) for name, factor in parameters.items()
+        ):
+            raise HoldfastError(
+                "si needs the gradient at which each step began; put every optimizer.step() into "
+                "`with anchored.step():` of its own, and take no optimizer that computes the loss "
+                "several times in a step, such as LBFGS"
+            )
         if self.fit_gradient and not any(
             factor.grad is not None and bool(factor.grad.any()) for factor in parameters.values()
         ):

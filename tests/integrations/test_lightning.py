@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -252,3 +253,68 @@ def test_a_step_that_was_interrupted_is_no_part_of_the_path() -> None:
     assert anchored.task is not None and anchored.task.fit_gradient
     callback.on_train_start(nothing, nothing)
     assert anchored.task.fit_gradient == {}
+
+
+class TwoSteps(Tuned):
+    """Manual optimisation: a step of each half of a batch; within: in ``anchored.step()``."""
+
+    def __init__(self, anchored: Anchored, within: bool) -> None:
+        super().__init__(anchored)
+        self.automatic_optimization, self.within = False, within
+
+    def training_step(self, batch: Any, index: int) -> None:  # type: ignore[override]
+        optimizer: Any = self.optimizers()
+        for half in (0, 1):
+            part = {name: value[half::2] for name, value in batch.items()}
+            loss = self.anchored.loss(part, exact_loss)
+            optimizer.zero_grad()
+            self.manual_backward(loss)
+            with self.anchored.step() if self.within else nullcontext():
+                optimizer.step()
+
+
+def two_steps(within: bool) -> Anchored:
+    anchored = anchored_of(peft_model(), ("si",), "shared")
+    options: Any = {"logger": False, "enable_checkpointing": False, "precision": "64-true"}
+    trainer = lightning.Trainer(
+        max_epochs=1,
+        accelerator="cpu",
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[AnchorCallback(anchored, TASKS[0])],
+        **options,
+    )
+    trainer.fit(TwoSteps(anchored, within), DataLoader([batch_of(TASKS[0])], batch_size=None))  # type: ignore[arg-type]
+    return anchored
+
+
+def test_several_steps_of_a_batch() -> None:
+    """The callback sees the end of a batch alone, and si the gradient of each step."""
+    by_hand = anchored_of(peft_model(), ("si",), "shared")
+    by_hand.begin(TASKS[0])
+    optimizer = Tuned(by_hand).configure_optimizers()
+    for half in (0, 1):
+        by_hand.loss(batch_of(TASKS[0][half::2]), exact_loss).backward()
+        with by_hand.step():
+            optimizer.step()
+        optimizer.zero_grad()
+    by_hand.end()
+    assert_same(two_steps(within=True), by_hand)
+    with pytest.raises(HoldfastError, match=r"every optimizer.step\(\) into `with anchored.step"):
+        two_steps(within=False)
+
+
+def test_an_optimizer_that_moves_within_its_step() -> None:
+    anchored = anchored_of(peft_model(), ("si",), "merge")
+    anchored.begin(TASKS[0])
+    optimizer = torch.optim.LBFGS(list(anchored.workspace.parameters().values()), max_iter=2)
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = anchored.loss(batch_of(TASKS[0]), exact_loss)
+        loss.backward()
+        return loss
+
+    with pytest.raises(HoldfastError, match="such as LBFGS"), anchored.step():
+        optimizer.step(closure)
+    anchored.loss(batch_of(TASKS[0]), exact_loss)  # the interrupted step is forgotten
