@@ -245,7 +245,7 @@ def aligned(
     """Cut every run that went further than its data set's horizon back to that horizon.
 
     Returns changed copies of both, and lines that name the runs. The rows of searches stay as they
-    are; so does a run that was not evaluated at that horizon, which a line names too.
+    are; so does a run that was not evaluated on all tasks there, which a line names too.
     """
     cells, matrices, lines = cells.copy(), dict(matrices), []
     for dataset, part in in_report_order(cells).groupby("dataset", sort=False):
@@ -253,13 +253,13 @@ def aligned(
         read, left_out = [], []
         for place, run in part[part["horizon"] > horizon].iterrows():
             name = f"{run['method']} seed {run['seed']} ({run['horizon']} tasks)"
-            try:
-                matrix = matrices[run["path"]].up_to(horizon)
-            except HoldfastError:
+            # It may have asked nothing there, or the last task alone.
+            asked = (matrices[run["path"]].entry(horizon, task) for task in range(1, horizon + 1))
+            if None in asked:
                 left_out.append(name)
                 continue
             read.append(name)
-            matrices[run["path"]] = matrix
+            matrix = matrices[run["path"]] = matrices[run["path"]].up_to(horizon)
             for column, value in read_at(Path(run["path"]), matrix).items():
                 cells.at[place, column] = value
         if read:

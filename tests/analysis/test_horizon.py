@@ -154,12 +154,18 @@ def test_a_run_that_went_further_is_read_as_it_stood_there(
     assert long.matrices[grown.name].horizon == 8
 
 
-def test_a_run_that_was_not_evaluated_there_is_left_out_and_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("asked_its_own", [False, True])
+def test_a_run_that_was_not_evaluated_there_is_left_out_and_named(
+    tmp_path: Path, asked_its_own: bool
+) -> None:
+    """asked_its_own: each task was asked when just learned, as with ``evaluation.rows=9``."""
     suite = write_suite(tmp_path / "suite", ["vanilla"], tasks=6)
     write(tmp_path / "run", "sd", 41, tasks=9)
-    rows = RecallMatrix.load(tmp_path / "run/matrix.csv")
-    last = {on: recall for after, on, recall in rows.entries() if after == 9}
-    RecallMatrix().with_row(9, last).save(tmp_path / "run/matrix.csv")
+    kept = RecallMatrix()
+    for after, on, recall in RecallMatrix.load(tmp_path / "run/matrix.csv").entries():
+        if after == 9 or (asked_its_own and after == on):
+            kept = kept.with_entry(after, on, recall)
+    kept.save(tmp_path / "run/matrix.csv")
     study = read_study(suite, tmp_path / "run")
     assert set(final_runs(study.cells)["method"]) == {"vanilla"}
     assert study.matrices[str(tmp_path / "run")].horizon == 9
