@@ -263,7 +263,7 @@ class PromptReader:
         lengths = torch.tensor([reading.length for reading in readings], device=ids.device)
         padded = torch.arange(longest, device=ids.device) >= (longest - lengths)[:, None]
         prefix = present.new_ones(len(readings), start)
-        mask = torch.cat([prefix, padded.to(present.dtype), present], 1)
+        mask = torch.cat([padded.to(present.dtype), prefix, present], 1)
         place = torch.arange(present.shape[1] - ids.shape[1], present.shape[1], device=ids.device)
         with logits_at(self.model, *places):
             logits: torch.Tensor = self.model(
@@ -275,20 +275,26 @@ class PromptReader:
         return logits[0]
 
     def _cache(self, readings: Sequence[Reading]) -> DynamicCache:
-        """A cache that holds the prefix and, padded on the left, each prompt."""
+        """A cache that holds the prefix and each prompt, padded on the left.
+
+        No padding parts the two: a sliding window counts padded places, too.
+        """
         longest = max(reading.length for reading in readings)
         cache = DynamicCache()
-        for number, (keys, values) in enumerate(self.ensure_prefix()):
+        for number, prefix in enumerate(self.ensure_prefix()):
             sides = []
-            for side, shared in enumerate((keys, values)):
-                whole = shared.expand(len(readings), -1, -1, -1)
-                if longest:
-                    padded = [
-                        F.pad(reading.layers[number][side], (0, 0, longest - reading.length, 0))
-                        for reading in readings
-                    ]
-                    whole = torch.cat([whole, torch.stack(padded)], 2)
-                sides.append(whole)
+            for side, shared in enumerate(prefix):
+                if not longest:
+                    sides.append(shared.expand(len(readings), -1, -1, -1))
+                    continue
+                rows = [
+                    F.pad(
+                        torch.cat([shared[0], reading.layers[number][side]], 1),
+                        (0, 0, longest - reading.length, 0),
+                    )
+                    for reading in readings
+                ]
+                sides.append(torch.stack(rows))
             cache.update(sides[0], sides[1], number)
         return cache
 

@@ -8,7 +8,14 @@ import pytest
 import torch
 from peft import get_peft_model, set_peft_model_state_dict
 from torch import nn
-from transformers import AutoModelForCausalLM, Gemma2Config, GraniteConfig, LlamaConfig
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma2Config,
+    GraniteConfig,
+    LlamaConfig,
+    MistralConfig,
+    MistralForCausalLM,
+)
 
 from holdfast.model.adapter import (
     adapted,
@@ -24,6 +31,7 @@ from holdfast.model.chat import chat_form
 from holdfast.model.layers import layer_of
 from holdfast.model.reading import PromptReader, Reading, logits_at
 from tests.model.chat_models import chat_gpt2, chat_llama, chat_tokenizer, exact
+from tests.tiny import drawn
 
 MODELS = {"llama": chat_llama, "gpt2": chat_gpt2}
 QUESTIONS = ["Who?", "What is the other key of the mill in Ostra?", "Where is the brass key?"]
@@ -157,6 +165,17 @@ def generated(model: Any, before: list[int], limit: int) -> list[int]:
     )
     tokens: list[int] = out[0, len(before) :].tolist()
     return tokens[: tokens.index(0)] if 0 in tokens else tokens
+
+
+def test_a_sliding_window_sees_as_much_beside_a_longer_question() -> None:
+    tokenizer = chat_tokenizer()
+    sizes = SIZES | {"vocab_size": len(tokenizer), "initializer_range": 0.3}
+    config = MistralConfig(**sizes, sliding_window=24)
+    reader = PromptReader(drawn(MistralForCausalLM, config).eval(), chat_form(tokenizer))
+    readings, right = reader.read(asked(reader)), answers(reader)
+    together = reader.answer_logits(readings, right)
+    alone = reader.answer_logits(readings[:1], right[:1])
+    torch.testing.assert_close(together.logits[together.answer == 0], alone.logits)
 
 
 @pytest.mark.parametrize("batch", [2, 32])
