@@ -106,12 +106,17 @@ class AnchoredTrainer(_Trainer):  # type: ignore[misc]
         with self.accelerator.autocast():
             self.anchored.begin(*sequences)
         result = super().train(resume_from_checkpoint=place or None, **options)
-        best = self.state.best_model_checkpoint
-        if self.args.load_best_model_at_end and best:
-            self.anchored.load(best)  # the trainer has loaded only that step's factors
+        if (task := self.anchored.task) and task.sequences is None:  # of the best step
             self.anchored.begin(*sequences)
         self.anchored.end()
         return result
+
+    def _load_from_checkpoint(self, *_: Any, **__: Any) -> None:
+        """Load nothing: the anchors' state has the factors, of which PEFT would make float32."""
+
+    def _load_best_model(self) -> None:
+        """Load the best step's factors with all that the anchors remember of it."""
+        self.anchored.load(self.state.best_model_checkpoint)
 
     def compute_loss(
         self,

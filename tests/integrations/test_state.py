@@ -14,6 +14,13 @@ from holdfast.core.errors import HoldfastError, NoSpaceError
 from holdfast.integrations import Anchored, state
 from holdfast.integrations.state import check_base, fingerprint_of
 from holdfast.model import tensors
+from tests.integrations.test_hf_trainer import (
+    assert_same,
+    method,
+    model_of,
+    outcome,
+    trainer_of,
+)
 from tests.integrations.test_unusual import anchored_model, learn, plain_model
 from tests.tiny import tiny_llama
 
@@ -157,3 +164,21 @@ def test_a_state_of_more_maps_is_not_read_in_part(rule: str, tmp_path: Path) -> 
     fewer = anchored_model("si", rule=rule, model=plain_model(target_modules=["q_proj"]))
     with pytest.raises(HoldfastError, match=r"state has .*v_proj\.lora_A, which .* the same maps"):
         fewer.load(tmp_path)
+
+
+def test_factors_in_half_precision_are_resumed_as_such(tmp_path: Path) -> None:
+    """PEFT would load a checkpoint's factors in float32, and the steps would differ."""
+    trainers = []
+    for resumed in (None, str(tmp_path / "checkpoint-1")):
+        trainer = trainer_of(
+            model_of().to(torch.bfloat16),
+            tmp_path,
+            method("si"),
+            1,
+            save_strategy="steps",
+            save_steps=1,
+        )
+        trainer.train(resume_from_checkpoint=resumed)
+        trainers.append(trainer)
+    straight, again = map(outcome, trainers)
+    assert_same(again, straight)
