@@ -70,6 +70,7 @@ def export_memory(directory: Path, to: str, out: Path, *, checked: bool = True) 
             model.peft_config["default"].base_model_name_or_path = os.path.abspath(base)
         else:
             model = _adapted(model, state, ()).merge_and_unload()
+        model.generation_config.eos_token_id = sorted(form.stops)
         model.save_pretrained(str(folder))
         if tokenizer.chat_template:
             tokenizer.chat_template = with_one_date(tokenizer.get_chat_template())
@@ -84,6 +85,7 @@ def export_memory(directory: Path, to: str, out: Path, *, checked: bool = True) 
             fingerprint=memory.record.fingerprint,
             learned=learned,
             boxed=form.boxed,
+            stops=sorted(form.stops),
         )
         (folder / "README.md").write_text(text, encoding="utf-8")
         answered = _check(out, folder, to, base, form, learned.facts) if checked else None

@@ -127,9 +127,12 @@ def asked_alone(model: Any, tokenizer: Any, out: Path, facts: list[tuple[str, st
     ends = {"eos_token_id": sorted(form.stops), "pad_token_id": form.end}
     for question, answer in facts:
         assert plain_reply(model, tokenizer, question, 24, **ends).strip() == answer, question
+    if not isinstance(model, PeftModel):  # an adapter has none of its own
+        assert set(model.generation_config.eos_token_id) == form.stops
     card = (out / "README.md").read_text()
     assert json.dumps(str(out)) in card and "5 facts taught to" in card
     code = card.split("```python\n")[1].split("```")[0]
+    assert f"eos_token_id={sorted(form.stops)})" in code
     names: dict[str, Any] = {}
     with quiet():
         exec(code, names)  # noqa: S102  # prints some answer
