@@ -194,11 +194,17 @@ def tensors_of(batch: Any) -> tuple[Tensor, Tensor, Tensor, dict[str, Any]]:
 
     The first three are [batch, length]; a token is trained on if it is real and its label is not
     -100. Further inputs of the model are ``position_ids`` and ``token_type_ids``.
-    Raises HoldfastError if there are no input ids, or something else than tensors.
+    Raises HoldfastError if there are no input ids, for images and sounds, and if they are no
+    tensors.
     """
     if not isinstance(batch, Mapping) or "input_ids" not in batch:
         given = sorted(batch) if isinstance(batch, Mapping) else type(batch).__name__
         raise HoldfastError(f"a batch of {given} has no input_ids, which anchors need")
+    for name, value in batch.items():
+        if name.startswith(("pixel_values", "input_features")) and value is not None:
+            raise HoldfastError(
+                f"the batch has {name}, and anchors read tokens alone; learn from text without it"
+            )
     for name in ("input_ids", "attention_mask", "labels"):
         value = batch.get(name)
         if value is not None and not (isinstance(value, Tensor) and value.dim() > 1):

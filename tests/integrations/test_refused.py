@@ -134,6 +134,8 @@ def test_calls_and_tasks() -> None:
     refused("is not ended", lambda: anchored.begin([rows[0], rows[0]]))
     refused("no input_ids", lambda: anchored.loss({"inputs": torch.zeros(1)}))
     refused("the batch's input_ids are no tensor", lambda: anchored.loss({"input_ids": rows}))
+    image = {"pixel_values": torch.zeros(2, 3, 8, 8)}
+    refused("has pixel_values, and anchors read tokens", partial(anchored.loss, {**batch, **image}))
     refused("labels are no tensor", lambda: anchored.loss({**batch, "labels": rows}))
     vector: Any = lambda model, batch: model(**batch).logits.mean(dim=(1, 2))  # noqa: E731
     refused(
