@@ -124,7 +124,10 @@ def chat_form(tokenizer: Any) -> ChatForm:
     """
     if not getattr(tokenizer, "chat_template", None):
         return _paper_form(tokenizer)
-    texts = bare, asked, answered = _rendered(tokenizer)
+    bare, asked, answered = _rendered(tokenizer)
+    if bare == asked and not answered.removeprefix(asked).partition(_ANSWER)[0].strip():
+        bare = asked.partition(_QUESTION)[0] + _QUESTION  # every question ends with the beginning
+    texts = bare, asked, answered
     before, user_end = bare.split(_QUESTION)
     invocation = asked[len(bare) :]
     after = answered.split(_ANSWER)[1]

@@ -56,6 +56,22 @@ def templated(form: ChatForm, messages: list[dict[str, str]], *, begin: bool) ->
     return ids
 
 
+def test_a_question_may_end_with_the_beginning_of_the_answer() -> None:
+    """As in Mistral's templates, for which add_generation_prompt changes nothing."""
+    template = (
+        "{% for message in messages %}{% if message['role'] == 'user' %}<|user|>"
+        "{{ message['content'] }}<|reply|>{% else %} {{ message['content'] }}<|endoftext|>"
+        "{% endif %}{% endfor %}"
+    )
+    form = chat_form(chat_tokenizer(template))
+    assert form.tokenizer.decode(form.invocation) == "<|reply|>"
+    asked = [*form.prefix, *form.question("Who?"), *form.invocation]
+    assert asked == templated(form, [{"role": "user", "content": "Who?"}], begin=True)
+    without = template.replace("<|reply|>", "").replace("else %}", "else %}<|reply|>")
+    with pytest.raises(HoldfastError, match="has no beginning of an answer"):
+        chat_form(chat_tokenizer(without))
+
+
 @given(text=TEXTS)
 def test_an_answer_is_read_back_as_it_was_written(text: str) -> None:
     """But for what a tokenizer itself changes, which a memory refuses (Qwen2 composes accents)."""
