@@ -70,7 +70,7 @@ def target_maps(model: Any, settings: LoraSettings) -> dict[str, Any]:
     if settings.rank > widths[narrowest]:
         raise HoldfastError(
             f"lora.rank = {settings.rank} exceeds the rank of {narrowest}, {widths[narrowest]}; "
-            "lower it"
+            "lower it or leave the map out of lora.targets"
         )
     return maps
 
