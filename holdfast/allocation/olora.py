@@ -58,9 +58,8 @@ class OLoRA(Allocation):
     def adjust_gradient(self, state: State, workspace: Workspace) -> None:
         """With ``project_gradient``: remove A_t's gradient in the row space of A_<t."""
         for name, layer in workspace.layers.items():
-            if f"basis {name}" in state:
-                gradient, basis = layer.lora_A.grad, state[f"basis {name}"]
-                assert gradient is not None
+            gradient, basis = layer.lora_A.grad, state.get(f"basis {name}")
+            if gradient is not None and basis is not None:  # none where no token passed
                 gradient -= (gradient @ basis.t()) @ basis
 
     def retire(self, state: State, workspace: Workspace) -> State:

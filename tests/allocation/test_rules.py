@@ -133,6 +133,18 @@ def test_pairs_that_repeat_each_other_span_no_more_than_one() -> None:
         torch.testing.assert_close(layer.lora_A.grad, expected, rtol=1e-10, atol=1e-12)
 
 
+def test_a_map_that_no_token_passed_has_no_gradient_to_project() -> None:
+    """As an expert, or a map for images."""
+    backbone = exact_backbone()
+    backbone.adapt(LoraSettings(rank=RANK, alpha=4, targets=TARGETS))
+    layers = backbone.workspace.layers
+    rule = OLoRA(OLoRA.Config(project_gradient=True))
+    past = {f"past {name}": layer.lora_A.detach().clone() for name, layer in layers.items()}
+    state = rule.begin(past, backbone.workspace, Opening(2, seed=0))
+    rule.adjust_gradient(state, backbone.workspace)
+    assert all(layer.lora_A.grad is None for layer in layers.values())
+
+
 def test_the_sum_of_the_pairs_is_exact_in_a_narrow_backbone() -> None:
     """It is summed in float32 and rounded once, however many pairs there are."""
     backbone = exact_backbone()
