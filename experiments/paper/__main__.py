@@ -10,7 +10,7 @@ from experiments.paper.commands.inspect import inspect
 from experiments.paper.commands.llm_qa import llm_qa
 from experiments.paper.commands.real_qa import real_qa
 from holdfast.cli.main import options
-from holdfast.cli.verbs import Verb, Verbs
+from holdfast.cli.verbs import Verb, VerbGroup, Verbs
 
 app = typer.Typer(
     cls=Verbs,
@@ -22,7 +22,9 @@ app = typer.Typer(
 app.callback()(options)
 app.command(cls=Verb)(analyse)
 app.command(cls=Verb)(compare)
-stream = typer.Typer(name="stream", help="Build LLM-QA and Real-QA.", no_args_is_help=True)
+stream = typer.Typer(
+    name="stream", cls=VerbGroup, help="Build LLM-QA and Real-QA.", no_args_is_help=True
+)
 stream.command("llm-qa", cls=Verb)(llm_qa)
 stream.command("real-qa", cls=Verb)(real_qa)
 stream.command("inspect", cls=Verb)(inspect)

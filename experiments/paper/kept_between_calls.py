@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,16 @@ from holdfast.core.file_checks import regular
 from holdfast.core.files import atomic_write, read_json, write_json
 
 
-def claim_settings(path: Path, what: str, settings: Mapping[str, Any]) -> None:
+def claim_settings(
+    path: Path, what: str, settings: Mapping[str, Any], records: Iterable[Path]
+) -> None:
     """Write the settings as JSON to ``path``, or compare them with those already in it.
 
-    what: names the work in the message. Raises HoldfastError if they differ, or if the directory
-    was moved.
+    what: names the work in the message. records: the files made under the settings; as long as
+    they hold nothing, other settings take the place of the first. Raises HoldfastError if the
+    settings differ, or if the directory was moved.
     """
-    if path.exists():
+    if path.exists() and any(record.exists() and record.stat().st_size for record in records):
         check_same(path.parent, what, read_json(path), settings)
     else:
         write_json(path, dict(settings))

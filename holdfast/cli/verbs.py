@@ -46,10 +46,7 @@ def _usage_in_one_line() -> Iterator[None]:
     except _UsageError as error:
         if error.ctx is None or type(error).__name__ == "NoArgsIsHelpError":
             raise
-        names, context = list[str](), error.ctx
-        while context.parent is not None:  # the root is always called holdfast
-            names, context = [context.info_name, *names], context.parent
-        verb = " ".join(["holdfast", *names])
+        verb = error.ctx.command_path
         message = error.format_message().replace("Value error, ", "")
         line = escaped(" ".join(message.split())).rstrip(".")
         print(f"{verb}: {line} ({verb} --help explains)", file=sys.stderr)

@@ -30,15 +30,15 @@ def holdfast(monkeypatch, capfd):
     return caller(app, monkeypatch, capfd)
 
 
-def caller(app, monkeypatch, capfd):
-    """A function that calls a command in this process."""
+def caller(app, monkeypatch, capfd, name="holdfast"):
+    """A function that calls a command in this process. name: what its user calls it."""
 
     def call(*arguments: object) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["holdfast", *map(str, arguments)])
         capfd.readouterr()
         status = 0
         try:
-            app()
+            app(prog_name=name)
         except SystemExit as exit_:
             status = exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
         return Outcome(status, *capfd.readouterr())

@@ -14,4 +14,4 @@ def paper(monkeypatch, capfd):
     """Call `python -m experiments.paper`; return its exit status and what it printed."""
     from experiments.paper.__main__ import app
 
-    return caller(app, monkeypatch, capfd)
+    return caller(app, monkeypatch, capfd, "python -m experiments.paper")

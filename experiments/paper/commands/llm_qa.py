@@ -55,7 +55,14 @@ def llm_qa(
     from holdfast.core.config import build as configured
 
     claim(out, layout)
-    _refuse_two_writers(offline, backbone, endpoint)
+    writers: dict[str, object] = {
+        "--offline": offline,
+        "--backbone": backbone,
+        "--endpoint": endpoint,
+    }
+    if offline:
+        writers |= {"--model": model, "--concurrency": concurrency}
+    _refuse_two(writers)
     values = {
         "tasks": tasks,
         "items": items,
@@ -77,11 +84,10 @@ def llm_qa(
     finish(made, out, layout)
 
 
-def _refuse_two_writers(offline: bool, backbone: str | None, endpoint: str | None) -> None:
-    given = {"--offline": offline, "--backbone": backbone, "--endpoint": endpoint}
-    options = [option for option, value in given.items() if value]
+def _refuse_two(writers: dict[str, object]) -> None:
+    options = [option for option, value in writers.items() if value]
     if len(options) > 1:
-        raise HoldfastError(f"{' and '.join(options)} name two writers; give one of them")
+        raise HoldfastError(f"{' and '.join(options)} exclude each other; give one of them")
 
 
 def _print_rejected(made: Stream) -> None:

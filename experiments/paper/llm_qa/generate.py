@@ -105,9 +105,10 @@ def _claim(out: Path, values: dict[str, Any]) -> None:
     """Write the settings into a new directory; refuse one that has other settings."""
     remove_unfinished(out)
     path = out / "settings.json"
-    if (out / "replies.jsonl").exists() and not path.exists():
+    replies = out / "replies.jsonl"
+    if replies.exists() and not path.exists():
         raise HoldfastError(
             f"{out}: holds replies.jsonl but no settings.json, so nobody knows what was asked; "
             "choose another directory"
         )
-    claim_settings(path, "replies", values)
+    claim_settings(path, "replies", values, [replies])

@@ -64,7 +64,8 @@ class Verdicts:
         require_directory(directory.parent)
         directory.mkdir(exist_ok=True)
         remove_unfinished(directory)
-        claim_settings(directory / "settings.json", "verdicts", wanted)
+        files = directory.glob("*.jsonl")
+        claim_settings(directory / "settings.json", "verdicts", wanted, files)
 
     def first_unknown(
         self,

@@ -47,6 +47,10 @@ def test_inspect_reads_the_folder_of_a_source(paper, tmp_path: Path) -> None:
             ["llm-qa", "--out", "x", "--offline", "--tasks", "101"],
             "llm_qa: tasks = 101, but there are 100 topics",
         ),
+        (
+            ["llm-qa", "--out", "x", "--offline", "--model", "m"],
+            "--offline and --model exclude each other; give one of them",
+        ),
     ],
 )
 def test_mistakes_are_one_line(
@@ -58,6 +62,15 @@ def test_mistakes_are_one_line(
     assert refused.err.startswith(f"holdfast: {message}")
     assert refused.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("verb", [["bogus"], ["llm-qa"]])
+def test_a_usage_error_is_one_line_with_the_command_that_explains(paper, verb: list[str]) -> None:
+    refused = paper("stream", *verb)
+    assert refused.status == 2
+    assert refused.err.startswith("python -m experiments.paper stream")
+    assert refused.err.endswith(" --help explains)\n")
+    assert refused.err.count("\n") == 1
 
 
 def test_a_stream_from_elsewhere_is_refused_before_any_work(

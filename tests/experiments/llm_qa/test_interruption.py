@@ -104,6 +104,17 @@ def test_other_settings_are_refused_by_name(tmp_path: Path) -> None:
         generate(GrammarWriter(), tmp_path, SETTINGS)
 
 
+def test_a_writer_that_gave_no_reply_may_be_replaced(tmp_path: Path) -> None:
+    """A mistyped model, say, is found out by the first request."""
+    expected, _ = whole(tmp_path / "whole")
+    out = tmp_path / "corrected"
+    mistaken = Stopping(HoldfastError("no such model"), missing=0)
+    mistaken.name = "mistyped"
+    with pytest.raises(HoldfastError, match="no such model"):
+        generate(mistaken, out, SETTINGS)
+    assert whole(out)[0] == expected
+
+
 def test_budget_and_order_may_differ(tmp_path: Path) -> None:
     expected, _ = whole(tmp_path)
     settings = SETTINGS.model_copy(update={"budget": 1, "order_seed": 3})

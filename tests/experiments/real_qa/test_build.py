@@ -178,6 +178,17 @@ def test_another_model_or_sampling_is_refused(tmp_path: Path) -> None:
         build(READINGS, Scripted(knows_every_third), tmp_path, other)
 
 
+def test_a_model_that_gave_no_verdict_may_be_replaced(tmp_path: Path) -> None:
+    def dead(asked: Prompt) -> Reply:
+        raise HoldfastError("no such model")
+
+    model = Scripted(dead)
+    model.name = "mistyped"
+    with pytest.raises(HoldfastError, match="no such model"):
+        build(READINGS, model, tmp_path, SETTINGS)
+    build(READINGS, Scripted(knows_every_third), tmp_path, SETTINGS)
+
+
 def test_what_came_before_a_model_failed_is_kept(tmp_path: Path) -> None:
     """An endpoint that goes down inside a batch: what it answered is not asked again."""
 
