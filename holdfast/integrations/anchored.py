@@ -132,7 +132,7 @@ class Anchored:
 
         sequences: token ids of every training sequence, in task order; labels: of the same shape,
         -100 at tokens that are not trained on. Raises HoldfastError for an empty task, for anything
-        but token ids, and if an unfinished task was begun with other sequences.
+        but token ids, and if another task is not ended.
         """
         check_alone()  # again: Lightning and accelerate may have started processes since
         given = TaskSequences.of(sequences, labels)
@@ -187,7 +187,8 @@ class Anchored:
 
         compute: a function of model and batch that returns the loss to which the anchors' terms are
         added, by default the model's own; accumulation: minibatches per step; as usual, the caller
-        divides the returned value by it. Raises HoldfastError if it is less than 1.
+        divides the returned value by it. Raises HoldfastError if it is less than 1, if no task is
+        begun, and for a batch or a loss that is not supported.
         """
         fraction = 1 / count_of("accumulation", accumulation)
         teacher = self.teacher_states(batch)

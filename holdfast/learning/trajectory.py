@@ -133,7 +133,8 @@ class Trajectory:
         Tasks already learned are skipped. A process killed at any time loses at most the task in
         progress, and the continuation equals the uninterrupted run bit for bit.
         Processes that share the run call it together. Raises HoldfastError for a horizon beyond
-        the stream, a second writer, a full disk, or an answer that truncation would cut.
+        the stream, an item that is too long, a second writer, a full disk, or a loss that is not
+        finite.
         """
         target = len(self.stream.tasks) if horizon is None else horizon
         if not (hasattr(target, "__index__") and 1 <= target <= len(self.stream.tasks)):
