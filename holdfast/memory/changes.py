@@ -199,10 +199,11 @@ def answer_changes(
     for name, version in (("before", before), ("after", after)):
         progress: CountReport = partial(report, f"asking, {name}")
         sides = version.sides()
-        replies_of.append(texts(sides.memory(questions, part(progress, 0, 2))))
+        parts = 2 if version.one_set else 1
+        replies_of.append(texts(sides.memory(questions, part(progress, 0, parts))))
         weights = None
         if version.one_set:
-            replies = sides.weights(questions, [0] * len(questions), part(progress, 1, 2))
+            replies = sides.weights(questions, [0] * len(questions), part(progress, 1, parts))
             bits, weights_bits = bits_per_byte(sides, silent)
             weights = WeightsAlone(sum(_right(replies, everyday)), weights_bits)
         alone.append(weights)

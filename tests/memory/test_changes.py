@@ -74,7 +74,9 @@ def test_one_set_of_weights_is_asked_alone(two_lessons: Path) -> None:
     plain = now(memory)
     first = after_lesson(memory, 1)
     alone = MemoryVersion(first.name, first.facts, first.sides, one_set=True)
-    changed = answer_changes(alone, plain, ASKED, lambda *_: None)
+    told: dict[str, tuple[int, int]] = {}
+    changed = answer_changes(alone, plain, ASKED, lambda what, *counts: told.update({what: counts}))
+    assert told == {"asking, before": (100, 100), "asking, after": (100, 100)}
     assert changed.weights_before is not None and changed.weights_after is None
     assert changed.weights_before.right == 0 and changed.weights_before.bits > 1
     assert changed.bits is not None and changed.bits > 1
