@@ -105,11 +105,15 @@ def counting(
     console = SafeConsole(stderr=True)
     pace = Pace(clock=clock)
     last_line_at = -math.inf if at_once else clock()
+    last: tuple[int, int, str] | None = None
 
     def line(done: int, total: int, note: str) -> None:
-        nonlocal last_line_at
+        nonlocal last_line_at, last
         pace.reached(done, total)
-        if clock() - last_line_at >= _SECONDS_PER_LINE or done >= total:
+        # All is told at once, but not with every step of a lesson that goes on with all right.
+        ended = done >= total and last != (done, total, note)
+        last = (done, total, note)
+        if clock() - last_line_at >= _SECONDS_PER_LINE or ended:
             last_line_at = clock()
             parts = [f"{done} of {total}", note, str(pace)]
             print(f"{label}: {', '.join(filter(None, parts))}", file=sys.stderr, flush=True)

@@ -157,6 +157,7 @@ def test_counting_in_a_log_is_a_line_now_and_then_with_an_honest_rest(capsys, at
         report(65, 100, "too soon for a line")
         clock.now += 9
         report(100, 100, "squad")
+        report(100, 100, "squad")  # it goes on, as a lesson does when every answer is right
     assert capsys.readouterr().err.splitlines() == [
         *(["real_qa: 40 of 100, found on disk"] if at_once else []),
         "real_qa: 60 of 100, sciq, about 24 s left",
