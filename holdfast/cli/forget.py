@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.streams import Item
 
 _MOST = 5
+_MOST_KEYS = 12
 
 
 def forget(
@@ -140,7 +141,9 @@ def _hint(key: str, facts: Sequence[Item], values: Sequence[str]) -> str:
     if values:
         return f"they have {key} {'; '.join(values[:_MOST])}{'; ...' * (len(values) > _MOST)}"
     keys = sorted({key for fact in facts for key in fact.details})
-    return f"they have {', '.join(keys[:_MOST])}" if keys else "they came with no such values"
+    if not keys:
+        return "they came with no such values"
+    return f"they have {', '.join(keys[:_MOST_KEYS])}{', ...' * (len(keys) > _MOST_KEYS)}"
 
 
 def _show(outcome: Forgetting, *, dry_run: bool) -> None:

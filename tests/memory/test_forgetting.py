@@ -228,7 +228,7 @@ def test_facts_are_chosen_by_what_they_came_with(
         {"question": "Who sold the sail?", "source": "a.pdf, page 1"},
         {"question": "Who sold the mast?", "source": "a.pdf, page 12"},
         {"question": "Who sold the keel?", "source": "old a.pdf, page 1"},
-        {"question": "Who sold the net?", "source": "a.pdf"},
+        {"question": "Who sold the net?", "source": "a.pdf", **dict.fromkeys("abcdef", "1")},
     )  # fmt: skip
     file.write_text("\n".join(json.dumps({"answer": "Ann", **row}) for row in rows))
     Memory(place).write_facts(str(file))
@@ -248,7 +248,7 @@ def test_facts_are_chosen_by_what_they_came_with(
     for words, text in (
         (["source"], "--where 'source': give KEY=VALUE, as in --where source=notes"),
         (["source=X"], f"--where 'source=X': no such fact; they have source {sources}"),
-        (["Source=notes"], "no such fact; they have source, tags"),
+        (["Source=notes"], "no such fact; they have a, b, c, d, e, f, source, tags"),
         (["id=l7", "--task", "1"], "no such fact; they came with no such values"),
     ):
         outcome = holdfast("forget", place, "--where", *words)
