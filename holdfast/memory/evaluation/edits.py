@@ -301,8 +301,8 @@ def _check_taught(memory: Memory, edited: EditSet) -> None:
     for edit in edited.edits:
         if learned.get(question_key(edit.question)) != edit.answer:
             raise HoldfastError(
-                f"{memory.directory}: has not learned {edit.question!r:.60}; give a new directory, "
-                "and the edits are taught there"
+                f'{memory.directory}: has not learned "{edit.question:.60}" with the answer of the '
+                "edit; give a new directory, and the edits are taught there"
             )
 
 
