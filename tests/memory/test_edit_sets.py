@@ -102,6 +102,7 @@ def test_counterfact(tmp_path: Path) -> None:
             ),
             ("Complete: The mother tongue of Joss Oake is",),
             (),
+            (),
             ("Complete: Ada Quill lives in",),
         ),
     )
@@ -145,7 +146,8 @@ def test_knowedit(tmp_path: Path) -> None:
         "Complete: The name of the country of citizenship of Ada Quill is", "Borduria",
     )  # fmt: skip
     assert edit.wordings == ("Which country is Ada Quill a citizen of?",)
-    assert edit.neighbours == ("Complete: The name of the mother of Ada Quill is",)
+    assert edit.relations == ("Complete: The name of the mother of Ada Quill is",)
+    assert edit.neighbours == ()
     assert edit.portability == (
         ("Complete: The country of A. Quill is", ("Borduria", "Bordurian Realm")),
         ("Complete: The currency of Ada Quill's country is", ("crown",)),
@@ -175,7 +177,7 @@ def test_cases_that_share_an_edit_are_all_asked(tmp_path: Path) -> None:
     assert edit.generation == ("Complete: Ada Quill lives in", "Complete: She is")
     mother = {**KNOWEDIT, "prompt": "The name of the mother of Ada Quill is"}
     for edit in read_edits(written(tmp_path / "b.json", KNOWEDIT, mother)).edits:
-        assert edit.neighbours == ()
+        assert edit.relations == ()
     near = {"Specificity": [{"prompt": "The name of the mother of Ada\u200b Quill is"}]}
     hidden = {**KNOWEDIT, "locality": near}
     assert read_edits(written(tmp_path / "c.json", hidden)).edits[0].neighbours
@@ -302,7 +304,8 @@ def test_a_set_of_edits_is_drawn(folder: Path):
         details = fact["details"]
         assert (edit.question, edit.answer) == (fact["question"], fact["answer"])
         assert edit.wordings == tuple(details["held_out"])
-        assert edit.neighbours == (*details["others"], *details["untaught"])
+        assert edit.neighbours == tuple(details["others"])
+        assert edit.relations == tuple(details["untaught"])
     with pytest.raises(HoldfastError, match="is no folder of ParaRel"):
         read_edits(folder, limit=40)
 

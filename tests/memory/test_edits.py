@@ -24,7 +24,7 @@ EVERYDAY = [EverydayQuestion("What is two and two?", ("four",))]
 
 
 def edits() -> EditSet:
-    """The first fact is asked everything; its own question is one of its neighbours."""
+    """The first fact is asked everything; its own question must not change, and does."""
     first, *others = FACTS
     return EditSet(
         "made",
@@ -33,6 +33,7 @@ def edits() -> EditSet:
                 *first,
                 wordings=(first[0], "What is two and three?"),
                 neighbours=(first[0], "What is two and four?"),
+                relations=("What is two and six?", "What is two and seven?", first[0]),
                 portability=((first[0], ("nobody", first[1])), (first[0], ("nobody",))),
                 generation=(first[0], "What is two and five?"),
             ),
@@ -56,11 +57,14 @@ def test_what_each_number_counts_and_that_it_is_not_measured_again(
     assert (rows["generality"].of, rows["generality"].memory) == (2, 0.5)
     assert (rows["neighbours_unchanged"].of, rows["neighbours_unchanged"].memory) == (2, 0.5)
     assert rows["neighbours_accepted"].memory == 0.5
+    assert rows["relations_unchanged"].memory == pytest.approx(2 / 3)
+    assert (rows["relations_accepted"].of, rows["relations_accepted"].memory) == (3, 1 / 3)
     assert rows["portability"] == Measure(2, 0.5, 0.5, 0.5)
     assert rows["fluency"].of == rows["fluency_untouched"].of == 2
     assert rows["everyday_accepted"].memory == 0.0
     assert done.finished and done.about["set"] == "made"
-    stages = ("efficacy", "generality", "locality", "portability", "fluency", "everyday")
+    stages = ("efficacy", "generality", "neighbours", "relations")
+    stages += ("portability", "fluency", "everyday")
     assert done.stages == stages
     reported: set[str] = set()
     write_evaluation(tmp_path, replace(done, stages=stages[:3], finished=False))

@@ -5,10 +5,10 @@ evaluate it (Mitchell et al. 2022, 2110.11309), MQuAKE (Zhong et al. 2023, 2305.
 (Zhang et al. 2024, 2401.01286). A folder is ParaRel's (Elazar et al. 2021, 2102.01017).
 
 Efficacy: the edit's question gets its answer; generality: other wordings do, without those that a
-lesson trained on; locality: neighbours get the untouched model's answers, to the letter;
-portability: questions that need the edit get an accepted answer; fluency: how varied the words are
-that continue a text. All by the answers that the memory really gives, which token accuracy under
-teacher forcing does not tell (Yang et al. 2025, 2502.11177).
+lesson trained on; locality: neighbours and the subjects' other relations get the untouched model's
+answers, to the letter; portability: questions that need the edit get an accepted answer; fluency:
+how varied the words are that continue a text. All by the answers that the memory really gives,
+which token accuracy under teacher forcing does not tell (Yang et al. 2025, 2502.11177).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 _A_LESSON = 10  # edits in a lesson
 _DRAWN = 200  # edits from ParaRel by default
-_VERSION = (VERSION, 2)  # of the measures
+_VERSION = (VERSION, 3)  # of the measures
 #: The rows of the table: measure, label, unit.
 LABELS = (
     ("efficacy", "efficacy: the edit is answered", "share"),
@@ -50,6 +50,8 @@ LABELS = (
     ("generality_from_weights", "  from the weights", "share"),
     ("neighbours_unchanged", "locality: neighbours as before", "share"),
     ("neighbours_accepted", "  taken for an edit", "share"),
+    ("relations_unchanged", "locality: other relations as before", "share"),
+    ("relations_accepted", "  taken for an edit", "share"),
     ("portability", "portability: questions that need it", "share"),
     ("fluency", "fluency: entropy of n-grams, bits", "number"),
     ("fluency_untouched", "  of the untouched model", "number"),
@@ -63,14 +65,16 @@ Values = Mapping[str, Any]
 class Edit:
     """A fact to teach, and what to ask once it is taught.
 
-    wordings: the question in other words; neighbours: questions whose answers must not change;
-    portability: questions that need the fact, with accepted answers; generation: texts to continue.
+    wordings: the question in other words; neighbours, relations: questions about other subjects,
+    or about other relations of this one, whose answers must not change; portability: questions that
+    need the fact, with accepted answers; generation: texts to continue.
     """
 
     question: str
     answer: str
     wordings: tuple[str, ...] = ()
     neighbours: tuple[str, ...] = ()
+    relations: tuple[str, ...] = ()
     portability: tuple[tuple[str, tuple[str, ...]], ...] = ()
     generation: tuple[str, ...] = ()
 
@@ -194,13 +198,16 @@ def _mquake(case: Values) -> list[Edit]:
 def _knowedit(case: Values) -> list[Edit]:
     rephrased = case.get("rephrase") or case.get("rephrase_prompt") or []
     ported = [probe for kind in (case.get("portability") or {}).values() for probe in kind or ()]
-    local = [probe for kind in (case.get("locality") or {}).values() for probe in kind or ()]
+    local = dict(case.get("locality") or {})
+    relations = local.pop("Relation_Specificity", None) or ()
+    neighbours = [probe for kind in local.values() for probe in kind or ()]
     return [
         Edit(
             _asked(case["prompt"]),
             _text(case["target_new"]),
             _all_asked([rephrased] if isinstance(rephrased, str) else rephrased),
-            _all_asked(probe["prompt"] for probe in local),
+            _all_asked(probe["prompt"] for probe in neighbours),
+            _all_asked(probe["prompt"] for probe in relations),
             tuple((_asked(probe["prompt"]), _texts(probe["ground_truth"])) for probe in ported),
         )
     ]
@@ -208,8 +215,8 @@ def _knowedit(case: Values) -> list[Edit]:
 
 def _pararel(fact: Values) -> Edit:
     details = fact["details"]
-    near = (*details["others"], *details["untaught"])
-    return Edit(fact["question"], fact["answer"], tuple(details["held_out"]), near)
+    asked = (tuple(details[kind]) for kind in ("held_out", "others", "untaught"))
+    return Edit(fact["question"], fact["answer"], *asked)
 
 
 def _asked(text: Any) -> str:
@@ -240,7 +247,7 @@ def _texts(values: Any) -> tuple[str, ...]:
 
 
 def _once(path: Path, edits: Iterable[Edit]) -> tuple[Edit, ...]:
-    """One edit for each question, with what all its cases ask; no neighbour is an edit itself.
+    """One edit for each question, with what all its cases ask; what must not change is no edit.
 
     A warning counts the later ones with another answer, which are left out.
     """
@@ -260,14 +267,18 @@ def _once(path: Path, edits: Iterable[Edit]) -> tuple[Edit, ...]:
             counted(len(other), "edit"),
             quoted(other[0].question),
         )
+
+    def no_edits(questions: Iterable[str]) -> tuple[str, ...]:
+        return tuple(text for text in questions if question_key(text) not in unique)
+
     return tuple(
-        replace(edit, neighbours=tuple(n for n in edit.neighbours if question_key(n) not in unique))
+        replace(edit, neighbours=no_edits(edit.neighbours), relations=no_edits(edit.relations))
         for edit in unique.values()
     )
 
 
 def _with_all_that_is_asked(first: Edit, again: Edit) -> Edit:
-    kinds = ("wordings", "neighbours", "portability", "generation")
+    kinds = ("wordings", "neighbours", "relations", "portability", "generation")
     asked: dict[str, Any] = {
         kind: tuple(dict.fromkeys((*getattr(first, kind), *getattr(again, kind)))) for kind in kinds
     }
@@ -319,12 +330,14 @@ def _stages(
         if loose_key(text) not in learned
     ]
     neighbours = list(dict.fromkeys(text for edit in edits for text in edit.neighbours))
+    relations = list(dict.fromkeys(text for edit in edits for text in edit.relations))
     ported = [(*asked, place) for edit, place in numbered for asked in edit.portability]
     generation = list(dict.fromkeys(text for edit in edits for text in edit.generation))
     return {
         "efficacy": partial(stages.exactly, sides, "efficacy", taught),
         "generality": partial(stages.exactly, sides, "generality", wordings),
-        "locality": partial(stages.unknown, sides, "neighbours", neighbours),
+        "neighbours": partial(stages.unknown, sides, "neighbours", neighbours),
+        "relations": partial(stages.unknown, sides, "relations", relations),
         "portability": partial(stages.generated, sides, "portability", ported),
         "fluency": partial(_fluency, sides, generation),
         "everyday": partial(stages.kept, sides, everyday),
