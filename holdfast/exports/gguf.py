@@ -29,6 +29,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from holdfast.core.errors import HoldfastError, reason_of
 from holdfast.model.quiet import quiet
+from holdfast.model.sources.convert import no_bar_of_tensors
 
 FILE = "model.gguf"
 _ARCHITECTURES = {
@@ -201,7 +202,7 @@ def _interleaved(rows: Tensor, heads: int) -> Tensor:
 
 def _check(model: Any, tokenizer: Any, file: Path) -> None:
     try:
-        with quiet():
+        with quiet(), no_bar_of_tensors():
             reloaded: Any = AutoModelForCausalLM.from_pretrained(
                 file.parent, gguf_file=file.name, dtype=torch.float32
             )

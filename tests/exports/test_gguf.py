@@ -42,10 +42,15 @@ def test_every_matrix_and_token_is_read_as_it_was_written(kind: str, tmp_path: P
     torch.testing.assert_close(ours, theirs, rtol=0.02, atol=float(ours.abs().max()) / 100)
 
 
-def test_a_model_in_bfloat16_is_written_as_it_is(tmp_path: Path) -> None:
+def test_a_model_in_bfloat16_is_written_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And in silence, transformers' progress bars included."""
     chat_llama().bfloat16().save_pretrained(tmp_path / "model")
     chat_tokenizer().save_pretrained(tmp_path / "model")
+    capsys.readouterr()
     gguf.convert(tmp_path / "model", tmp_path / "model.gguf")
+    assert capsys.readouterr() == ("", "")
     read: Any = AutoModelForCausalLM.from_pretrained(
         tmp_path, gguf_file="model.gguf", dtype=torch.float32
     )

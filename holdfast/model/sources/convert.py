@@ -33,7 +33,7 @@ def convert(gguf: Path, folder: Path, report: NoteReport) -> None:
     size = gguf.stat().st_size
     report(0, size, _CONVERTING)
     try:
-        with quiet(), _no_bar_of_tensors(), _alone_in_a_folder(gguf) as place:
+        with quiet(), no_bar_of_tensors(), _alone_in_a_folder(gguf) as place:
             model: Any = AutoModelForCausalLM.from_pretrained(
                 place.parent, gguf_file=place.name, dtype=torch.float32
             )
@@ -106,7 +106,7 @@ def _alone_in_a_folder(gguf: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _no_bar_of_tensors() -> Iterator[None]:
+def no_bar_of_tensors() -> Iterator[None]:
     """Suppress transformers' progress bar for a GGUF file; no setting of transformers does."""
     if not hasattr(modeling_gguf_pytorch_utils, "tqdm"):
         yield
