@@ -113,6 +113,28 @@ def test_the_build_up_path_names_its_steps_and_marks_the_strongest():
     assert_readable(figure)
 
 
+def test_no_number_of_the_build_up_path_lies_on_its_triangle_or_the_axis():
+    path = pd.DataFrame(
+        {
+            "dataset": "symbol_qa",
+            "step": range(5),
+            "added": ["", "replay", "merge", "sd", "si"],
+            "method": ["vanilla", "replay", "replay_merge", "sd_replay_merge", "x"],
+            "final": [0.317, 0.65, 0.847, 0.92, 0.923],
+            "final_sd": 0.0,
+            "strongest": [False, False, False, False, True],
+        }
+    )
+    figure = plot_build_up(pd.concat([path.assign(dataset=name) for name in DATASETS]))
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    first, *_, last = (text.get_window_extent() for text in axes.texts)
+    (triangle,) = [line for line in axes.lines if line.get_marker() == "^"]
+    apex = axes.transData.transform((4, 0.923))[1] + triangle.get_markersize() / 2 * figure.dpi / 72
+    assert last.y0 > apex
+    assert first.x0 > axes.bbox.x0 + 2
+
+
 def test_search_bars_show_who_is_left_where():
     bars_of = {  # by method, at 10, 20 and 50 tasks: the percentile and how many data sets
         "si_replay_merge": [(0.9, 3), (1.0, 3), (math.nan, 1)],

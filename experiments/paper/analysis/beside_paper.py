@@ -26,8 +26,8 @@ def beside_paper(
     :func:`experiments.paper.analysis.compare.compare`. Numbers are shares. A table without a
     row in common with the paper is left out.
 
-    metrics: ``dataset``, ``method``, ``metric``, ``value``. half_lives: ``dataset``, ``role``,
-    ``method`` (the study's), ``half_life``. allocation_swap: ``dataset``, ``allocation``,
+    metrics, as far as measured: ``dataset``, ``method``, ``metric``, ``value``. half_lives:
+    ``dataset``, ``role``, ``method`` (the study's), ``half_life``. allocation_swap: ``dataset``, ``allocation``,
     ``change``. capability: ``dataset``, ``method``, ``suite``, ``value`` after the last measured
     task; the paper's value is text, since it may be an upper bound; an interval that begins
     below it is ``inside``. All these have ``low``, ``high`` and ``inside``, as in
@@ -88,7 +88,7 @@ def _metrics(means: pd.DataFrame) -> pd.DataFrame:
     keys = ["dataset", "method"]
     theirs = paper.melt(keys, list(_METRICS), var_name="metric", value_name="value_paper")
     theirs["value_paper"] /= 100
-    ours = means[means["metric"].isin(_METRICS)]
+    ours = means[means["metric"].isin(_METRICS) & means["value"].notna()]
     both = ours[[*keys, "metric", "value", "low", "high"]].merge(theirs, on=[*keys, "metric"])
     return _judged(both, both["value_paper"])
 

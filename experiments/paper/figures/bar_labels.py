@@ -34,12 +34,13 @@ def number_above(
     *,
     bold: bool = False,
     align: Literal["right", "center"] = "center",
+    gap: float = 1.5,
 ) -> None:
-    """Write a number just above the point (``place``, ``top``)."""
+    """Write a number ``gap`` points above the point (``place``, ``top``)."""
     axes.annotate(
         text,
         (place, top),
-        (0, 1.5),
+        (0, gap),
         textcoords="offset points",
         ha=align,
         va="bottom",

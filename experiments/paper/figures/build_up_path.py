@@ -12,6 +12,8 @@ from matplotlib.figure import Figure
 from experiments.paper.figures.bar_labels import number_above, percent
 from holdfast.report import names, style
 
+_BEST = 7  # points, the size of the triangle
+
 
 def plot_build_up(path: pd.DataFrame) -> Figure:
     """Final after each added mechanism, one panel per dataset; a triangle marks the strongest.
@@ -49,14 +51,15 @@ def _draw(axes: Axes, rows: pd.DataFrame) -> None:
         capsize=1.5,
     )
     best = rows[rows["strongest"]]
-    axes.plot(best["step"], best["final"], "^", color=names.VERMILION, markersize=7, zorder=3)
+    axes.plot(best["step"], best["final"], "^", color=names.VERMILION, markersize=_BEST, zorder=3)
     following = [*rows["final"].iloc[1:], -math.inf]
     for row, after in zip(rows.itertuples(), following, strict=True):
         top = row.final + (0 if math.isnan(row.final_sd) else row.final_sd)
         # A rising line would cross a centred number, so put the number left of the point.
         side: Literal["right", "center"] = "right" if after > row.final else "center"
         text = percent(row.final)
-        number_above(axes, row.step, top, text, bold=row.strongest, align=side)
+        gap = _BEST / 2 + 0.5 if row.strongest else 1.5
+        number_above(axes, row.step, top, text, bold=row.strongest, align=side, gap=gap)
     added = [f"+ {names.short_name(name)}" for name in rows["added"].iloc[1:]]
     axes.set_xticks(rows["step"], [names.method_name(rows["method"].iloc[0]), *added])
-    axes.set_xlim(-0.5, len(rows) - 0.5)
+    axes.set_xlim(-0.65, len(rows) - 0.5)
