@@ -27,13 +27,13 @@ def beside_paper(
     row in common with the paper is left out.
 
     metrics, as far as measured: ``dataset``, ``method``, ``metric``, ``value``. half_lives:
-    ``dataset``, ``role``, ``method`` (the study's), ``half_life``. allocation_swap: ``dataset``, ``allocation``,
-    ``change``. capability: ``dataset``, ``method``, ``suite``, ``value`` after the last measured
-    task; the paper's value is text, since it may be an upper bound; an interval that begins
-    below it is ``inside``. All these have ``low``, ``high`` and ``inside``, as in
-    :class:`experiments.paper.analysis.compare.Comparison`. search_transfer:
-    ``dataset``, ``horizon`` and four measures of agreement; they are of a single search, so they
-    have no interval.
+    ``dataset``, ``role``, ``method`` (the study's), ``half_life``. allocation_swap: ``dataset``,
+    ``allocation``, ``change``. capability: ``dataset``, ``method``, ``suite``, ``value`` after the
+    last measured task; the paper's value is text, since it may be an upper bound; an interval that
+    begins below it is ``inside``. All these have ``low``, ``high`` and ``inside``, as in
+    :class:`experiments.paper.analysis.compare.Comparison`. search_transfer: ``dataset``,
+    ``horizon`` and four measures of agreement; they are of a single search, so they have no
+    interval.
     Source: app:res-all-configs, sec:res-time, tab:allocation-swap, tab:rung-vs-canonical,
     app:res-capability.
     """
