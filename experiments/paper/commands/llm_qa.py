@@ -14,7 +14,7 @@ from holdfast.cli.stream import Layout, Out
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.builders.text_model import Failure
+    from holdfast.builders.text_model import Failure, TextModel
     from holdfast.streams import Item, Stream
 
 WRITER = "Qwen/Qwen3-4B-Instruct-2507"
@@ -77,9 +77,11 @@ def llm_qa(
             if offline
             else ModelWriter(text_model(backbone or WRITER, endpoint, model, concurrency))
         )
-        known = None if novel_to is None else _known_to(novel_to, seed)
+        asked = None if novel_to is None else text_model(novel_to)
+    known = None if asked is None else _known_to(asked, seed)
+    name = "none" if asked is None else asked.name
     with counting("llm_qa") as report:
-        made = generate(writer, out, settings, report, known=known, novel_to=novel_to or "none")
+        made = generate(writer, out, settings, report, known=known, novel_to=name)
     _print_rejected(made)
     finish(made, out, layout)
 
@@ -97,9 +99,8 @@ def _print_rejected(made: Stream) -> None:
     print(f"{about['prompts']} prompts to {about['writer']}; left out: {listed}")
 
 
-def _known_to(backbone: str, seed: int) -> Callable[[list[Item]], list[bool | Failure]]:
-    """Build Real-QA's test of whether a backbone answers each item in any of five samples."""
+def _known_to(asked: TextModel, seed: int) -> Callable[[list[Item]], list[bool | Failure]]:
+    """Build Real-QA's test of whether a model answers each item in any of five samples."""
     from experiments.paper.real_qa import known
 
-    asked = text_model(backbone)
     return lambda items: known(asked, items, seed)

@@ -138,6 +138,17 @@ def test_a_stream_is_written_through_an_endpoint(paper, tmp_path: Path) -> None:
     assert [len(task.items) for task in load_stream(stream).tasks] == [8, 8]
 
 
+def test_the_model_of_the_novelty_filter_is_recorded_with_its_fingerprint(
+    paper, tmp_path: Path, backbone_directory: Path
+) -> None:
+    """So another model under the same name cannot go on with the verdicts of the first."""
+    make = ["stream", "llm-qa", "--offline", "--tasks", 1, "--items", 2, "--out", tmp_path / "s"]
+    made = paper(*make, "--novel-to", backbone_directory)
+    assert made.status == 0, made.err
+    settings = json.loads((tmp_path / "s" / "settings.json").read_text())
+    assert settings["novel_to"].startswith(f"{backbone_directory} sha256:")
+
+
 def sources(root: Path) -> Path:
     """Two sources of invented questions."""
     for name, file in (("nq_open", "NQ-open.dev.jsonl"), ("sciq", "valid.json")):
