@@ -162,12 +162,14 @@ def print_example(question: str, answers: tuple[str, ...]) -> None:
 def place_of(out: Path, layout: Layout) -> Path:
     """The path at which a stream is written: ``out``, or the layout's fixed name inside it."""
     from holdfast.streams.load import DATASET_IN_DIRECTORY, JSONL_IN_DIRECTORY
+    from holdfast.streams.tables import TABLES
 
     inside = {"jsonl": JSONL_IN_DIRECTORY, "datasets": DATASET_IN_DIRECTORY}
-    if out.suffix.lower() == ".jsonl":
-        if layout == "datasets":
-            raise HoldfastError(f"{out}: --layout datasets writes a directory; name one")
+    suffix = out.suffix.lower()
+    if suffix == ".jsonl" and layout != "datasets":
         return out
+    if suffix in (".jsonl", *TABLES):
+        raise HoldfastError(f"{out}: --layout {layout} writes a directory; name one")
     return out / inside[layout] if layout in inside else out
 
 

@@ -38,6 +38,7 @@ def test_inspect_reads_the_folder_of_a_source(paper, tmp_path: Path) -> None:
         (["inspect", "no", "--source", "sqad"], 'unknown source "sqad"; did you mean squad?'),
         (["real-qa", "--out", "x", "--tasks", "0"], "stream real-qa: tasks = 0: "),
         (["real-qa", "--out", "x.jsonl"], "x.jsonl: give a directory, and --layout jsonl"),
+        (["llm-qa", "--offline", "--out", "x.csv"], "x.csv: --layout released writes a directory"),
         (["real-qa", "--out", "x", "--sources", "sqad"], 'unknown source "sqad"; did you mean'),
         (
             ["real-qa", "--out", "x", "--sources", "squad", "--data-root", "."],
