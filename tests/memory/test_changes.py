@@ -142,7 +142,7 @@ def test_the_page(tmp_path: Path) -> None:
     page = write_changes(VALUES, tmp_path / "out").read_text()
     assert json.loads((tmp_path / "out" / "diff.json").read_text()) == VALUES
     for text in (
-        "Who is &lt;b&gt;A&lt;/b&gt;?", "Corrected (1)", "<td>y</td>", "7 unchanged",
+        "Who is &lt;b&gt;A&lt;/b&gt;?", "Corrected (1)", '<td class="wrap">y</td>', "7 unchanged",
         "13 were answered right before and 12 are now", "one (right)", "11 right, 1.250 bits",
     ):  # fmt: skip
         assert text in page
