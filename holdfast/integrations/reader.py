@@ -175,7 +175,7 @@ def loss_of(model: Any, batch: Mapping[str, Any], compute: Callable[..., Tensor]
         raise HoldfastError("the model returned no loss; the batch needs labels, or give compute")
     if not isinstance(loss, Tensor) or loss.numel() != 1:
         kind = list(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
-        raise HoldfastError(f"compute returned {kind}: let it return the loss, one number")
+        raise HoldfastError(f"the loss is {kind}: let compute, or the model, return one number")
     return loss
 
 

@@ -138,11 +138,9 @@ def test_calls_and_tasks() -> None:
     refused("has pixel_values, and anchors read tokens", partial(anchored.loss, {**batch, **image}))
     refused("labels are no tensor", lambda: anchored.loss({**batch, "labels": rows}))
     vector: Any = lambda model, batch: model(**batch).logits.mean(dim=(1, 2))  # noqa: E731
-    refused(
-        r"compute returned \[2\]: let it return the loss", partial(anchored.loss, batch, vector)
-    )
+    refused(r"the loss is \[2\]: let compute", partial(anchored.loss, batch, vector))
     output: Any = lambda model, batch: model(**batch)  # noqa: E731
-    refused("compute returned CausalLMOutput", partial(anchored.loss, batch, output))
+    refused("the loss is CausalLMOutput", partial(anchored.loss, batch, output))
     refused("accumulation = 0: give a whole number", lambda: anchored.loss(batch, accumulation=0))
 
 

@@ -215,8 +215,13 @@ def _knowedit(case: Values) -> list[Edit]:
 
 def _pararel(fact: Values) -> Edit:
     details = fact["details"]
-    asked = (tuple(details[kind]) for kind in ("held_out", "others", "untaught"))
-    return Edit(fact["question"], fact["answer"], *asked)
+    return Edit(
+        fact["question"],
+        fact["answer"],
+        tuple(details["held_out"]),
+        tuple(details["others"]),
+        tuple(details["untaught"]),
+    )
 
 
 def _asked(text: Any) -> str:
